@@ -1,0 +1,122 @@
+"""What all three command lines share: exit codes, one-line errors, results on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from schemas.errors import EXIT_BUG, EXIT_DONE, EXIT_SIGINT, EXIT_USAGE, PipelineError, Terminated
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def output_options(command: CommandT) -> CommandT:
+    """Add ``--json`` and ``--verbose`` to a command."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")(command)
+    return click.option("-v", "--verbose", count=True, help="Log more on stderr; -vv for debugging.")(command)
+
+
+def launch(group: click.Group, program: str) -> int:
+    """Run a command line and turn every outcome into an exit code and at most one error line."""
+    try:
+        outcome = group.main(prog_name=program, standalone_mode=False)
+    except PipelineError as error:
+        return _failed(str(error), error.exit_code)
+    except click.ClickException as error:
+        hint = f" (see {program} --help)" if isinstance(error, click.UsageError) else ""
+        return _failed(error.format_message().replace("\n", " ") + hint, EXIT_USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        return _failed("stopped by SIGINT; run the same command again to resume", EXIT_SIGINT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except Exception as error:  # noqa: BLE001 - the last resort: a message could quote a record, so it is not printed
+        from schemas.logs import frames
+
+        return _failed(f"bug: {frames(error)}; please report this line", EXIT_BUG)
+    return outcome if isinstance(outcome, int) else EXIT_DONE
+
+
+def emit(result: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a command's result on stdout: one JSON object, or lines for people."""
+    if as_json:
+        click.echo(json.dumps(result, sort_keys=True, ensure_ascii=False, allow_nan=False))
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+def notice(message: str) -> None:
+    """Say something to the person who runs the command, on stderr."""
+    click.echo(message, err=True)
+
+
+@contextmanager
+def terminates_cleanly() -> Iterator[None]:
+    """Turn SIGTERM into ``Terminated``, raised in the main thread, so that ``finally`` blocks run."""
+    before = signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Progress:
+    """Progress of one step: a bar on a terminal, otherwise a line every five seconds. Writes to stderr only."""
+
+    def __init__(self, title: str, total: int, unit: str) -> None:
+        self._title, self._total, self._unit = title, total, unit
+        self._done, self._said_at, self._started_at = 0, time.monotonic(), time.monotonic()
+        self._bar: RichProgress | None = None
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._bar.add_task(self._title, total=self._total)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def advance(self, amount: int = 1) -> None:
+        """Count finished units."""
+        self._done += amount
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], advance=amount)
+        elif time.monotonic() - self._said_at >= SECONDS_BETWEEN_LINES:
+            self._said_at = time.monotonic()
+            rate = self._done / (self._said_at - self._started_at)
+            notice(f"{self._title}: {self._done:,} of {self._total:,} {self._unit} ({rate:,.0f}/s)")
+
+
+def _rich_bar() -> RichProgress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return RichProgress(*columns, console=Console(stderr=True))
+
+
+def _failed(message: str, exit_code: int) -> int:
+    click.echo(f"error: {message}", err=True)
+    return exit_code
+
+
+def _raise_terminated(_signal: int, _frame: FrameType | None) -> None:
+    raise Terminated("stopped by SIGTERM; run the same command again to resume")

@@ -1,0 +1,79 @@
+"""Finding and opening a committed build, trusting nothing but what its COMMITTED file seals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.documents import parse_document, read_document
+from schemas.errors import IntegrityError, UsageError
+from schemas.manifests import (
+    BUILDS_FOLDER,
+    COMMITTED_FILE,
+    CURRENT_FILE,
+    MANIFEST_FILE,
+    VIEWS_FOLDER,
+    BuildManifest,
+    Commit,
+    DepartmentView,
+    ShardEntry,
+)
+from schemas.seals import label, read_verified
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A committed build whose manifest matches its commit."""
+
+    folder: Path
+    commit: Commit
+    manifest: BuildManifest
+
+    def shard_path(self, shard: ShardEntry) -> Path:
+        """Where a shard's Parquet file lies."""
+        return self.folder / shard.path
+
+    def view(self, code: str) -> DepartmentView:
+        """The verified view of one department.
+
+        Raises:
+            IntegrityError: the view is absent, damaged, or not of this department.
+        """
+        path = self.folder / VIEWS_FOLDER / f"{code}.json"
+        if code not in self.commit.views:
+            raise IntegrityError(f"{label(path)}: not sealed by {COMMITTED_FILE}; make the build again")
+        view = parse_document(read_verified(path, self.commit.views[code]), DepartmentView, label(path))
+        if view.code != code or view.build_id != self.manifest.build_id:
+            raise IntegrityError(f"{label(path)}: belongs to another department or build; restore the file")
+        return view
+
+
+def open_build(path: Path) -> Build:
+    """Open a build folder, or the current build of a corpus folder.
+
+    Raises:
+        UsageError: the folder is neither.
+        IntegrityError: the commit or manifest is damaged or does not match the other.
+    """
+    folder = _build_folder(path)
+    commit = read_document(folder / COMMITTED_FILE, Commit)
+    manifest_path = folder / MANIFEST_FILE
+    manifest = parse_document(read_verified(manifest_path, commit.manifest), BuildManifest, label(manifest_path))
+    if not (manifest.build_id == commit.build_id == folder.name):
+        raise IntegrityError(f"{label(folder)}: folder, manifest and commit name different builds; restore the folder")
+    if set(commit.views) != {entry.code for entry in manifest.departments}:
+        raise IntegrityError(f"{label(manifest_path)}: departments differ from the sealed views; restore the folder")
+    return Build(folder=folder, commit=commit, manifest=manifest)
+
+
+def _build_folder(path: Path) -> Path:
+    if (path / COMMITTED_FILE).exists() or path.parent.name == BUILDS_FOLDER:
+        return path
+    current = path / CURRENT_FILE
+    if not current.exists():
+        raise UsageError(f"{label(path)}: no build here; name a corpus folder with {CURRENT_FILE}, or one build in it")
+    name = current.read_bytes()[:64].decode("ascii", "replace").removesuffix("\n")
+    folder = path / BUILDS_FOLDER / name
+    if not name.startswith("b-") or "/" in name or not folder.is_dir():
+        raise IntegrityError(f"{label(current)}: names no build of this corpus; restore it or run the build again")
+    return folder

@@ -1,0 +1,205 @@
+"""The documents of a build and of a run.
+
+A build folder::
+
+    CORPUS/CURRENT                              id of the build that readers take, one line
+    CORPUS/secret/record-id.key                 32 random bytes as hex, mode 0600, never leaves the corpus' owner
+    CORPUS/builds/<build_id>/manifest.json      BuildManifest
+    CORPUS/builds/<build_id>/views/<code>.json  DepartmentView, one per department
+    CORPUS/builds/<build_id>/shards/<code>/<shard_id>.parquet
+    CORPUS/builds/<build_id>/COMMITTED          Commit: seals of the manifest and the views, written last
+
+A run folder::
+
+    RUN/run.json                                RunHeader, written before the first forward pass
+    RUN/partials/rank-00003/<shard_id>.<block>.<xxh3_128>.parquet
+    RUN/status/rank-00003.json                  RankStatus, replaced while the rank works (side file: has a clock)
+    RUN/COMPLETE                                RunManifest: exact totals and every partial's seal, written last
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from schemas.documents import Document, Value
+from schemas.seals import Seal
+
+CURRENT_FILE = "CURRENT"
+COMMITTED_FILE = "COMMITTED"
+MANIFEST_FILE = "manifest.json"
+RUN_FILE = "run.json"
+COMPLETE_FILE = "COMPLETE"
+BUILDS_FOLDER = "builds"
+SHARDS_FOLDER = "shards"
+VIEWS_FOLDER = "views"
+PARTIALS_FOLDER = "partials"
+STATUS_FOLDER = "status"
+
+SHA256 = r"^[0-9a-f]{64}$"
+CODE = r"^d-[0-9a-f]{12}$"
+SHARD_ID = r"^d-[0-9a-f]{12}-[0-9]{5}$"
+RELATIVE_PATH = r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*$"
+
+
+class InputFile(Value):
+    """One input file as it was read. Its name may tell a department or a person, so its digest stands for it."""
+
+    seal: Seal
+    num_read: int = Field(ge=0)
+
+
+class BuildLedger(Value):
+    """read = kept + duplicates + rejected, each by reason."""
+
+    num_read: int = Field(ge=0)
+    num_kept: int = Field(ge=0)
+    duplicates: dict[str, int]
+    rejected: dict[str, int]
+
+    @property
+    def balances(self) -> bool:
+        """Every record that was read is accounted for."""
+        return self.num_read == self.num_kept + sum(self.duplicates.values()) + sum(self.rejected.values())
+
+
+class BlockEntry(Value):
+    """One row group of a shard."""
+
+    num_records: int = Field(gt=0)
+    num_text_bytes: int = Field(ge=0)
+    estimated_tokens: int = Field(ge=0)
+    content_digest: str = Field(pattern=SHA256)
+
+
+class ShardEntry(Value):
+    """One Parquet file of one department."""
+
+    shard_id: str = Field(pattern=SHARD_ID)
+    path: str = Field(pattern=RELATIVE_PATH)
+    department: str = Field(pattern=CODE)
+    num_records: int = Field(gt=0)
+    estimated_tokens: int = Field(ge=0)
+    seal: Seal
+    content_digest: str = Field(pattern=SHA256)
+    blocks: list[BlockEntry] = Field(min_length=1)
+
+
+class DepartmentEntry(Value):
+    """Totals of one department, by its opaque code."""
+
+    code: str = Field(pattern=CODE)
+    num_records: int = Field(gt=0)
+    num_shards: int = Field(gt=0)
+    estimated_tokens: int = Field(ge=0)
+
+
+class BuildManifest(Document):
+    """Everything a reader may trust about a build."""
+
+    kind = "exactppl.build"
+
+    build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    exactppl_version: str
+    config: dict[str, Any]
+    config_digest: str = Field(pattern=SHA256)
+    inputs: list[InputFile]
+    inputs_digest: str = Field(pattern=SHA256)
+    schema_fingerprint: str = Field(pattern=SHA256)
+    features: list[str]
+    encryption: Literal["none"]
+    limited_to: int | None
+    ledger: BuildLedger
+    multiset_digest: str = Field(pattern=r"^[0-9a-f]{32}$")
+    content_digest: str = Field(pattern=SHA256)
+    departments: list[DepartmentEntry]
+    shards: list[ShardEntry]
+
+
+class DepartmentView(Document):
+    """What a node that was granted one department may see of a build."""
+
+    kind = "exactppl.department-view"
+
+    build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    code: str = Field(pattern=CODE)
+    name: str | None
+    ledger: BuildLedger
+    shards: list[ShardEntry]
+
+
+class Commit(Document):
+    """The last file of a build: what makes it trustworthy."""
+
+    kind = "exactppl.commit"
+
+    build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    manifest: Seal
+    views: dict[str, Seal]
+
+
+class RunHeader(Document):
+    """What a run's numbers depend on. ``run_id`` is the digest of ``fingerprint``; equal ids mean equal bits."""
+
+    kind = "exactppl.run"
+
+    run_id: str = Field(pattern=r"^r-[0-9a-f]{16}$")
+    build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    fingerprint: dict[str, Any]
+    selftest: dict[str, Any]
+    limited_to: int | None
+
+
+class PartialEntry(Value):
+    """One sealed partial: the losses of one block."""
+
+    shard_id: str = Field(pattern=SHARD_ID)
+    block: int = Field(ge=0)
+    path: str = Field(pattern=RELATIVE_PATH)
+    seal: Seal
+    content_digest: str = Field(pattern=SHA256)
+
+
+class RunTotals(Value):
+    """Exact totals over all partials; ``loss_nats`` is an ``ExactSumJSON``."""
+
+    loss_nats: dict[str, Any]
+    num_tokens: int = Field(ge=0)
+    num_words: int = Field(ge=0)
+    num_bytes: int = Field(ge=0)
+    num_records: int = Field(ge=0)
+    skipped: dict[str, int]
+
+
+class RunManifest(Document):
+    """The last file of a run."""
+
+    kind = "exactppl.run-complete"
+
+    run_id: str = Field(pattern=r"^r-[0-9a-f]{16}$")
+    header: Seal
+    totals: RunTotals
+    partials: list[PartialEntry]
+    num_ranks: int = Field(gt=0)
+
+
+RankState = Literal["starting", "scoring", "waiting", "done", "stopped", "failed"]
+
+
+class RankStatus(Document):
+    """What one rank was last doing; times are UTC seconds since the epoch."""
+
+    kind = "exactppl.rank-status"
+
+    run_id: str | None
+    rank: int = Field(ge=0)
+    num_ranks: int = Field(gt=0)
+    state: RankState
+    exit_code: int | None
+    message: str
+    num_blocks_done: int = Field(ge=0)
+    num_blocks_planned: int = Field(ge=0)
+    num_tokens: int = Field(ge=0)
+    started_at: float
+    updated_at: float

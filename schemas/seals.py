@@ -1,0 +1,172 @@
+"""Seals (size, xxh3_128, sha256) and the only ways in which files are published and read back.
+
+xxh3_128 finds accidents fast, sha256 is the evidence an auditor can rely on. A file appears under its final name
+complete or not at all: it is written beside, flushed to the disk, then linked (first wins) or renamed (last wins).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import xxhash
+from pydantic import BaseModel, ConfigDict, Field
+
+from schemas.errors import IntegrityError, TemporaryError
+
+CHUNK_BYTES = 1 << 20
+TEMPORARY_PREFIX = ".writing-"
+TEMPORARY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY}
+
+
+class Seal(BaseModel):
+    """Size and digests of one file's bytes; digests are lower-case hex."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_bytes: int = Field(ge=0)
+    xxh3_128: str = Field(pattern=r"^[0-9a-f]{32}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+def seal_bytes(content: bytes) -> Seal:
+    """The seal of a byte string."""
+    return Seal(
+        num_bytes=len(content),
+        xxh3_128=xxhash.xxh3_128_hexdigest(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def seal_file(path: Path) -> Seal:
+    """The seal of a file, read once in chunks of 1 MiB.
+
+    Raises:
+        IntegrityError: the file is absent or no regular file.
+        TemporaryError: the file system failed.
+    """
+    fast, strong, num_bytes = xxhash.xxh3_128(), hashlib.sha256(), 0
+    with opened(path) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            fast.update(chunk)
+            strong.update(chunk)
+            num_bytes += len(chunk)
+    return Seal(num_bytes=num_bytes, xxh3_128=fast.hexdigest(), sha256=strong.hexdigest())
+
+
+def check_seal(path: Path, expected: Seal) -> None:
+    """The file is exactly what was sealed.
+
+    Raises:
+        IntegrityError: names the file and what differs.
+    """
+    _compare(path, seal_file(path), expected)
+
+
+def read_verified(path: Path, expected: Seal) -> bytes:
+    """The content of a sealed file, read once and checked before it is used.
+
+    Raises:
+        IntegrityError: names the file and what differs.
+    """
+    with opened(path) as file:
+        content = file.read(expected.num_bytes + 1)
+    _compare(path, seal_bytes(content), expected)
+    return content
+
+
+def publish(path: Path, content: bytes, *, replace: bool = False) -> Seal:
+    """Put bytes under a name, whole or not at all.
+
+    Args:
+        path: Final name; the folder is made when absent.
+        content: The bytes.
+        replace: Rename over an earlier file (last wins); otherwise link, and an earlier file of equal content is kept.
+
+    Raises:
+        IntegrityError: ``replace`` is false and another content already has this name.
+        TemporaryError: the disk is full or failed.
+    """
+    return publish_with(path, lambda file: file.write(content), replace=replace)
+
+
+def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bool = False) -> Seal:
+    """As ``publish``, for a writer that streams into the open file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with beside.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        seal = seal_file(beside)
+        if replace:
+            beside.replace(path)
+        else:
+            _link_first(beside, path, seal)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _wrapped(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return seal
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, with the project's errors."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise IntegrityError(f"{label(path)}: no such file; restore it or make it again") from None
+    except OSError as error:
+        raise _wrapped(path, error) from None
+
+
+def label(path: Path) -> str:
+    """How messages name a file: its last three parts, enough to find it, without the machine's folders."""
+    return "/".join(path.parts[-3:])
+
+
+def _compare(path: Path, found: Seal, expected: Seal) -> None:
+    if found == expected:
+        return
+    if found.num_bytes != expected.num_bytes:
+        size = "larger" if found.num_bytes > expected.num_bytes else f"{found.num_bytes} bytes"
+        difference = f"size is {size}, {expected.num_bytes} bytes were sealed"
+    else:
+        difference = f"sha256 is {found.sha256[:16]}…, {expected.sha256[:16]}… was sealed"
+    raise IntegrityError(f"{label(path)}: {difference}; restore the file or make it again")
+
+
+def _link_first(beside: Path, path: Path, seal: Seal) -> None:
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        if seal_file(path) != seal:
+            raise IntegrityError(
+                f"{label(path)}: exists with other content; remove the folder or name another"
+            ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _wrapped(path: Path, error: OSError) -> TemporaryError | IntegrityError:
+    reason = os.strerror(error.errno) if error.errno else type(error).__name__
+    if error.errno in TEMPORARY_ERRNOS:
+        return TemporaryError(f"{label(path)}: {reason}; free the space or mend the disk, then run the command again")
+    return IntegrityError(f"{label(path)}: {reason}; check the path and its permissions")

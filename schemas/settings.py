@@ -1,0 +1,132 @@
+"""One frozen settings model from defaults, a TOML file, ``PPL_*`` variables and flags; later ones win.
+
+The variable of field ``target_tokens`` in section ``sharding`` is ``PPL_SHARDING_TARGET_TOKENS``; ``__`` enters a
+nested field (``PPL_SHARDING_COLUMNS__TEXT``). ``PPL_CONFIG`` names the TOML file. Every error is reported at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.errors import UsageError
+from schemas.seals import label
+
+PREFIX = "PPL_"
+CONFIG_VARIABLE = "PPL_CONFIG"
+SECTIONS = ("sharding", "scoring", "aggregate")
+
+
+class Settings(BaseModel):
+    """Base of each stage's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+def load_settings(
+    model: type[SettingsT],
+    section: str,
+    *,
+    flags: Mapping[str, Any],
+    config_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> SettingsT:
+    """Merge all sources and validate.
+
+    Args:
+        model: The stage's settings model.
+        section: Its TOML table, one of ``SECTIONS``.
+        flags: From the command line; ``None`` and empty tuples mean "not given"; dotted names enter nested fields.
+        config_file: TOML file; ``PPL_CONFIG`` when absent.
+        environment: ``os.environ`` when absent.
+
+    Raises:
+        UsageError: lists every wrong field with where it came from.
+    """
+    environment = os.environ if environment is None else environment
+    config_file = config_file or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if config_file is not None:
+        _merge(merged, _toml_section(config_file, section), origins, f"{config_file.name} [{section}]")
+    for name, value in _variables(environment, section).items():
+        _merge(merged, value, origins, name)
+    for name, value in flags.items():
+        if value is not None and value != ():
+            flag = "--" + name.rsplit(".", 1)[-1].replace("_", "-")
+            _merge(merged, _nested(name.split("."), value), origins, flag)
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        raise UsageError(_all_errors(error, section, origins)) from None
+
+
+def _toml_section(path: Path, section: str) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{label(path)}: {os.strerror(error.errno or 0)}; name an existing TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise UsageError(f"{label(path)}: not valid TOML; mend it, or leave out --config") from None
+    unknown = sorted(content.keys() - set(SECTIONS))
+    if unknown:
+        raise UsageError(f"{label(path)}: unknown tables {', '.join(unknown)}; known are {', '.join(SECTIONS)}")
+    table = content.get(section, {})
+    if not isinstance(table, dict):
+        raise UsageError(f"{label(path)}: {section} is no table; write [{section}]")
+    return table
+
+
+def _variables(environment: Mapping[str, str], section: str) -> dict[str, dict[str, Any]]:
+    prefix = f"{PREFIX}{section.upper()}_"
+    found = {}
+    for name in sorted(environment):
+        if name.startswith(prefix):
+            keys = name.removeprefix(prefix).lower().split("__")
+            found[name] = _nested(keys, _decoded(environment[name]))
+    return found
+
+
+def _decoded(text: str) -> Any:
+    if text[:1] in "[{":
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _nested(keys: list[str], value: Any) -> dict[str, Any]:
+    for key in reversed(keys):
+        value = {key: value}
+    return dict(value)
+
+
+def _merge(
+    target: dict[str, Any], source: Mapping[str, Any], origins: dict[str, str], origin: str, at: str = ""
+) -> None:
+    for key, value in source.items():
+        path = f"{at}{key}"
+        if isinstance(value, Mapping) and isinstance(target.get(key, {}), dict):
+            _merge(target.setdefault(key, {}), value, origins, origin, f"{path}.")
+        else:
+            target[key] = value
+        origins[path] = origin
+
+
+def _all_errors(error: ValidationError, section: str, origins: Mapping[str, str]) -> str:
+    lines = []
+    for item in error.errors(include_input=False, include_url=False, include_context=False):
+        path = ".".join(str(part) for part in item["loc"])
+        origin = next((origins[key] for key in (path, path.rsplit(".", 1)[0]) if key in origins), "not set")
+        lines.append(f"{section}.{path or 'settings'} ({origin}): {item['msg'].removeprefix('Value error, ')}")
+    return f"{len(lines)} wrong settings: " + "; ".join(lines)
