@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from schemas.errors import EXIT_BUG, EXIT_DONE, EXIT_SIGINT, EXIT_USAGE, PipelineError, Terminated
+from schemas.errors import EXIT_BUG, EXIT_DONE, EXIT_SIGINT, EXIT_USAGE, PipelineError, TerminatedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -66,7 +66,7 @@ def notice(message: str) -> None:
 
 @contextmanager
 def terminates_cleanly() -> Iterator[None]:
-    """Turn SIGTERM into ``Terminated``, raised in the main thread, so that ``finally`` blocks run."""
+    """Turn SIGTERM into ``TerminatedError``, raised in the main thread, so that ``finally`` blocks run."""
     before = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         yield
@@ -119,4 +119,4 @@ def _failed(message: str, exit_code: int) -> int:
 
 
 def _raise_terminated(_signal: int, _frame: FrameType | None) -> None:
-    raise Terminated("stopped by SIGTERM; run the same command again to resume")
+    raise TerminatedError("stopped by SIGTERM; run the same command again to resume")

@@ -49,19 +49,19 @@ class TemporaryError(PipelineError):
     exit_code = EXIT_TEMPORARY
 
 
-class AccessDenied(PipelineError):
+class AccessDeniedError(PipelineError):
     """The principal was not granted what the command needs."""
 
     exit_code = EXIT_DENIED
 
 
-class Interrupted(PipelineError):
+class StoppedError(PipelineError):
     """Stopped by SIGINT; finished work is kept and a rerun resumes."""
 
     exit_code = EXIT_SIGINT
 
 
-class Terminated(Interrupted):
+class TerminatedError(StoppedError):
     """Stopped by SIGTERM; finished work is kept and a rerun resumes."""
 
     exit_code = EXIT_SIGTERM
@@ -71,7 +71,7 @@ ERRORS_BY_EXIT_CODE: dict[int, type[PipelineError]] = {
     EXIT_USAGE: UsageError,
     EXIT_DATA: IntegrityError,
     EXIT_TEMPORARY: TemporaryError,
-    EXIT_DENIED: AccessDenied,
-    EXIT_SIGINT: Interrupted,
-    EXIT_SIGTERM: Terminated,
+    EXIT_DENIED: AccessDeniedError,
+    EXIT_SIGINT: StoppedError,
+    EXIT_SIGTERM: TerminatedError,
 }

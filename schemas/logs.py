@@ -23,7 +23,7 @@ TOKEN = re.compile(r"[A-Za-z0-9_.:/+=,\-]{1,200}")
 class SafeFormatter(logging.Formatter):
     """One line a message: time, level, logger, text; nothing that could hold a record's content."""
 
-    converter = staticmethod(time.gmtime)  # type: ignore[assignment]  # typeshed wants a method
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,163 @@
+"""Partials: the per-record losses of one block, as one Parquet file that carries its own proof.
+
+The file name is ``<shard_id>.<block>.<xxh3_128>.parquet``, where the digest is that of the file's bytes, so a partial
+appears together with its seal in one atomic step, and a short, flipped or swapped file is known by its name alone. The
+run and block that it belongs to stand in the Parquet key-value metadata too, under the same digest.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from schemas.errors import IntegrityError
+from schemas.manifests import PARTIALS_FOLDER
+from schemas.seals import Seal, label, opened, publish, seal_bytes
+from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, check, partial_schema
+from schemas.tally import ExactSum, Tally
+
+PARTIAL_NAME = re.compile(r"(?P<shard>d-[0-9a-f]{12}-[0-9]{5})\.(?P<block>[0-9]{5})\.(?P<digest>[0-9a-f]{32})\.parquet")
+RANK_FOLDER = re.compile(r"rank-[0-9]{5}")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class BlockKey:
+    """One row group of one shard."""
+
+    shard_id: str
+    block: int
+
+    def __str__(self) -> str:
+        """As in messages and partial names."""
+        return f"{self.shard_id}.{self.block:05d}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialFile:
+    """A file that claims, by its name, to be the partial of a block."""
+
+    key: BlockKey
+    path: Path
+    digest: str
+
+
+def rank_folder(run: Path, rank: int) -> Path:
+    """Where a rank writes its partials."""
+    return run / PARTIALS_FOLDER / f"rank-{rank:05d}"
+
+
+def write_partial(folder: Path, table: pa.Table, *, run_id: str, key: BlockKey) -> PartialFile:
+    """Publish the partial of one block; equal rows give an equal file.
+
+    Raises:
+        IntegrityError: the table breaks ``partial_schema``.
+        TemporaryError: the disk failed.
+    """
+    metadata = {b"exactppl.run_id": run_id.encode(), b"exactppl.block": str(key).encode()}
+    tagged = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
+    sink = io.BytesIO()
+    pq.write_table(tagged, sink, compression="zstd", version="2.6", store_schema=True)
+    content = sink.getvalue()
+    digest = xxhash.xxh3_128_hexdigest(content)
+    path = folder / f"{key}.{digest}.parquet"
+    publish(path, content)
+    return PartialFile(key=key, path=path, digest=digest)
+
+
+def list_partials(run: Path) -> list[PartialFile]:
+    """Every partial under a run, by name only, ordered by block.
+
+    Raises:
+        IntegrityError: something else lies among the partials.
+    """
+    root = run / PARTIALS_FOLDER
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        if not RANK_FOLDER.fullmatch(folder.name) or not folder.is_dir():
+            raise IntegrityError(f"{label(folder)}: does not belong among the partials; remove it")
+        found.extend(_named(path) for path in sorted(folder.iterdir()))
+    return sorted(found, key=lambda partial: (partial.key, partial.path.name))
+
+
+def read_partial(partial: PartialFile, *, run_id: str, features: list[str]) -> tuple[pa.Table, Seal]:
+    """The verified rows of a partial.
+
+    Args:
+        partial: From ``list_partials``.
+        run_id: The run it must belong to.
+        features: Case features of the build, in the manifest's order.
+
+    Returns:
+        A table of ``partial_schema(features)`` and the file's seal.
+
+    Raises:
+        IntegrityError: names the file and what is wrong with it.
+    """
+    where = label(partial.path)
+    with opened(partial.path) as file:
+        content = file.read()
+    seal = seal_bytes(content)
+    if seal.xxh3_128 != partial.digest:
+        raise IntegrityError(f"{where}: content does not match the digest in its name; remove it and score again")
+    try:
+        table = pq.read_table(pa.BufferReader(content))
+    except pa.ArrowException:
+        raise IntegrityError(f"{where}: no readable Parquet file; remove it and score again") from None
+    metadata: dict[bytes, bytes] = table.schema.metadata or {}
+    if metadata.get(b"exactppl.run_id") != run_id.encode():
+        raise IntegrityError(f"{where}: belongs to another run than {run_id}; remove it and score again")
+    if metadata.get(b"exactppl.block") != str(partial.key).encode():
+        raise IntegrityError(f"{where}: holds another block than its name says; remove it and score again")
+    table = table.replace_schema_metadata(None)
+    check(table, partial_schema(features), where)
+    _check_rows(table, where)
+    return table, seal
+
+
+def tally_of(table: pa.Table) -> Tally:
+    """The exact tally of the scored rows of a partial."""
+    losses = table.column("loss_nats").drop_null().to_numpy()
+    counts = {name: pc.sum(table.column(name)).as_py() or 0 for name in ("num_tokens", "num_words", "num_bytes")}
+    return Tally(loss_nats=ExactSum.of_array(losses), num_records=len(losses), **counts)
+
+
+def skipped_of(table: pa.Table) -> dict[str, int]:
+    """How many rows were skipped, by every known reason."""
+    counts: Counter[Any] = Counter(table.column("status").to_pylist())
+    return {status: counts[status] for status in SKIPPED_STATUSES}
+
+
+def _named(path: Path) -> PartialFile:
+    match = PARTIAL_NAME.fullmatch(path.name)
+    if match is None or not path.is_file():
+        raise IntegrityError(f"{label(path)}: does not belong among the partials; remove it")
+    return PartialFile(key=BlockKey(match["shard"], int(match["block"])), path=path, digest=match["digest"])
+
+
+def _check_rows(table: pa.Table, where: str) -> None:
+    """A row has a finite loss over at least one token exactly if it was scored; counts are never negative."""
+    status = table.column("status").to_numpy(zero_copy_only=False)
+    scored = status == STATUS_SCORED
+    losses = table.column("loss_nats")
+    tokens = table.column("num_tokens").to_numpy()
+    counts = np.stack([table.column(name).to_numpy() for name in ("num_tokens", "num_words", "num_bytes")])
+    sound = (
+        np.isin(status, (STATUS_SCORED, *SKIPPED_STATUSES)).all()
+        and (losses.is_valid().to_numpy() == scored).all()
+        and np.isfinite(losses.drop_null().to_numpy()).all()
+        and ((tokens > 0) == scored).all()
+        and (counts >= 0).all()
+        and not counts[:, ~scored].any()
+    )
+    if not sound:
+        raise IntegrityError(f"{where}: rows break the rules of a partial; remove it and score again")
