@@ -81,7 +81,7 @@ def list_partials(run: Path) -> list[PartialFile]:
         IntegrityError: something else lies among the partials.
     """
     root = run / PARTIALS_FOLDER
-    found = []
+    found: list[PartialFile] = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         if not RANK_FOLDER.fullmatch(folder.name) or not folder.is_dir():
             raise IntegrityError(f"{label(folder)}: does not belong among the partials; remove it")
