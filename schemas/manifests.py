@@ -140,12 +140,16 @@ class Commit(Document):
 
 
 class RunHeader(Document):
-    """What a run's numbers depend on. ``run_id`` is the digest of ``fingerprint``; equal ids mean equal bits."""
+    """What a run's numbers depend on. ``run_id`` is the digest of ``fingerprint``; equal ids mean equal bits.
+
+    ``model_name`` is the last part of the model's path: a label for people, on which no number depends.
+    """
 
     kind = "exactppl.run"
 
     run_id: str = Field(pattern=r"^r-[0-9a-f]{16}$")
     build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    model_name: str
     fingerprint: dict[str, Any]
     selftest: dict[str, Any]
     limited_to: int | None
