@@ -1,0 +1,1 @@
+"""Tests of the four packages; every claim is a function name."""
