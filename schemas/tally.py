@@ -70,10 +70,13 @@ class ExactSum:
         try:
             return self.units / _UNITS_PER_ONE
         except OverflowError:
-            return math.copysign(math.inf, self.units)
+            return math.inf if self.units > 0 else -math.inf
 
     def divided_by(self, count: int) -> float:
         """The nearest FP64 number to ``sum / count``: one rounding for both steps.
+
+        Args:
+            count: A positive number of things.
 
         Raises:
             ZeroDivisionError: ``count`` is 0.
@@ -81,7 +84,7 @@ class ExactSum:
         try:
             return self.units / (_UNITS_PER_ONE * count)
         except OverflowError:
-            return math.copysign(math.inf, self.units)
+            return math.inf if self.units > 0 else -math.inf
 
     def to_limbs(self) -> list[int]:
         """68 int64 limbs, least significant first: 67 in [0, 2**32), the top one signed.
