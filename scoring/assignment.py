@@ -1,0 +1,102 @@
+"""Who this process is, and which blocks are its own.
+
+Blocks are dealt longest first, each to the rank with the least work so far (LPT; Graham 1969, at most 4/3 of the best
+makespan, and close to it for many small blocks). Every rank computes the same deal from the manifest alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from schemas.errors import UsageError
+from schemas.manifests import BuildManifest
+from schemas.partials import BlockKey
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """What torchrun tells a process of itself; a plain process is rank 0 of 1.
+
+    Attributes:
+        rank: Number of this process among all.
+        num_ranks: All processes (WORLD_SIZE).
+        local_rank: Number of this process on its node.
+        num_local_ranks: Processes of this node.
+        address: Host of the rendezvous store; none without torchrun.
+        port: Its port.
+        store_is_hosted: torchrun's agent serves the store, so no rank has to.
+        attempt: Restarts so far (``--max-restarts``).
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+    local_rank: int = 0
+    num_local_ranks: int = 1
+    address: str | None = None
+    port: int = 0
+    store_is_hosted: bool = False
+    attempt: int = 0
+
+
+def rank_identity(environment: Mapping[str, str] | None = None) -> RankIdentity:
+    """Read torchrun's variables.
+
+    Raises:
+        UsageError: some are set and others missing or no numbers.
+    """
+    environment = os.environ if environment is None else environment
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
+        return RankIdentity()
+    try:
+        return RankIdentity(
+            rank=int(environment["RANK"]),
+            num_ranks=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment.get("LOCAL_RANK", 0)),
+            num_local_ranks=int(environment.get("LOCAL_WORLD_SIZE", 1)),
+            address=environment["MASTER_ADDR"],
+            port=int(environment["MASTER_PORT"]),
+            store_is_hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", 0)),
+        )
+    except (KeyError, ValueError):
+        raise UsageError(
+            "RANK is set but MASTER_ADDR, MASTER_PORT or a number is wrong; start with torchrun, or unset RANK"
+        ) from None
+
+
+def blocks_of(manifest: BuildManifest, *, limit: int | None = None) -> dict[BlockKey, int]:
+    """Every block of a build with its estimated tokens, in the order of shard and block; the first ``limit`` only."""
+    blocks = {
+        BlockKey(shard.shard_id, index): block.estimated_tokens
+        for shard in sorted(manifest.shards, key=lambda shard: shard.shard_id)
+        for index, block in enumerate(shard.blocks)
+    }
+    return dict(list(blocks.items())[:limit])
+
+
+def assign(blocks: Mapping[BlockKey, int], num_ranks: int) -> list[list[BlockKey]]:
+    """Deal blocks to ranks, longest first.
+
+    Args:
+        blocks: Estimated tokens by block.
+        num_ranks: Ranks that share the work.
+
+    Returns:
+        The blocks of each rank, longest first; some ranks may have none.
+    """
+    loads = [(0, rank) for rank in range(num_ranks)]
+    dealt: list[list[BlockKey]] = [[] for _ in range(num_ranks)]
+    for key in sorted(blocks, key=lambda key: (-blocks[key], key)):
+        load, rank = heapq.heappop(loads)
+        dealt[rank].append(key)
+        heapq.heappush(loads, (load + blocks[key], rank))
+    return dealt
+
+
+def imbalance(blocks: Mapping[BlockKey, int], dealt: Iterable[Iterable[BlockKey]]) -> float:
+    """Estimated tokens of the busiest rank over the mean; 1 is even, and 1 also when there is no work."""
+    loads = [sum(blocks[key] for key in keys) for keys in dealt]
+    return max(loads) * len(loads) / sum(loads) if sum(loads) else 1.0

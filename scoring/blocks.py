@@ -1,0 +1,68 @@
+"""Reading blocks of verified shards: no byte of a shard is used before its seal holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import IntegrityError
+from schemas.folders import Build
+from schemas.manifests import ShardEntry
+from schemas.partials import BlockKey
+from schemas.seals import label, read_verified
+from schemas.tables import FEATURE_PREFIX, check, content_digest, shard_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of one block that scoring needs.
+
+    Attributes:
+        key: Which block.
+        carried: record_id, patient_id, encounter_id and the features, which go into the partial as they are.
+        texts: The notes.
+    """
+
+    key: BlockKey
+    carried: pa.Table
+    texts: list[str]
+
+
+def read_blocks(build: Build, keys: Iterable[BlockKey]) -> Iterator[Block]:
+    """Read blocks in the given order, keeping one verified shard in memory at a time.
+
+    Raises:
+        IntegrityError: a shard or block is not what the manifest seals; names the file.
+    """
+    shards = {shard.shard_id: shard for shard in build.manifest.shards}
+    opened: tuple[str, pq.ParquetFile] | None = None
+    for key in keys:
+        if opened is None or opened[0] != key.shard_id:
+            opened = (key.shard_id, _open_shard(build, shards[key.shard_id]))
+        yield _read_block(build, shards[key.shard_id], opened[1], key)
+
+
+def _open_shard(build: Build, shard: ShardEntry) -> pq.ParquetFile:
+    path = build.shard_path(shard)
+    content = read_verified(path, shard.seal)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+    except pa.ArrowException:
+        raise IntegrityError(f"{label(path)}: no readable Parquet file; restore it or build again") from None
+    if file.num_row_groups != len(shard.blocks):
+        raise IntegrityError(f"{label(path)}: {file.num_row_groups} blocks, {len(shard.blocks)} were sealed")
+    return file
+
+
+def _read_block(build: Build, shard: ShardEntry, file: pq.ParquetFile, key: BlockKey) -> Block:
+    where = f"{label(build.shard_path(shard))} block {key.block}"
+    features = list(build.manifest.features)
+    table = file.read_row_group(key.block).replace_schema_metadata(None)
+    check(table, shard_schema(features), where)
+    if content_digest(table) != shard.blocks[key.block].content_digest:
+        raise IntegrityError(f"{where}: rows differ from the sealed digest; restore the file or build again")
+    names = ["record_id", "patient_id", "encounter_id", *(FEATURE_PREFIX + name for name in features)]
+    return Block(key=key, carried=table.select(names), texts=table.column("text").to_pylist())

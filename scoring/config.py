@@ -1,0 +1,54 @@
+"""The settings of a scoring run; every one that changes a number is part of the fingerprint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.settings import Settings
+
+PrefixPolicy = Literal["auto", "bos", "eos", "none"]
+Precision = Literal["fp32", "mixed", "bf16"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+class ScoringSettings(Settings):
+    """Section ``[scoring]`` of the TOML file; variables ``PPL_SCORING_*``.
+
+    Attributes:
+        model: Hugging Face folder with safetensors, or a GGUF file.
+        tokenizer: Folder with the tokenizer, when not the model's own.
+        max_length: Positions of one window, prefix included; the model's own limit when absent.
+        stride: Step from one window to the next, in tokens; ``max_length`` when absent, so windows do not overlap.
+        prefix: Which token stands before a record and is never scored; ``auto`` is BOS, else EOS, else none.
+        precision: ``fp32``; ``mixed`` is a bf16 autocast backbone with an fp32 head; ``bf16`` has bf16 weights too.
+        device: ``auto`` takes CUDA, then MPS, then the CPU.
+        threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
+        tile_tokens: Tokens of a forward pass; a tile of T-token rows has ``max(1, tile_tokens // T)`` rows.
+        tile_rows: 1 puts each row in a tile of its own, for devices where neighbours change a row's bits.
+        max_quarantined: Share of records with a NaN or infinite loss above which the run fails.
+        timeout: Seconds without a sign of life after which a rank is called lost.
+        limit_blocks: Score only the first blocks, in the order of shard and block; marked in every output.
+    """
+
+    model: Path
+    tokenizer: Path | None = None
+    max_length: int | None = Field(default=None, ge=2)
+    stride: int | None = Field(default=None, ge=1)
+    prefix: PrefixPolicy = "auto"
+    precision: Precision = "fp32"
+    device: Device = "auto"
+    threads_per_rank: int | None = Field(default=None, ge=1)
+    tile_tokens: int = Field(default=1024, ge=16)
+    tile_rows: Literal["auto", "1"] = "auto"
+    max_quarantined: float = Field(default=0.001, ge=0, le=1)
+    timeout: float = Field(default=300, gt=0)
+    limit_blocks: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _stride_fits(self) -> ScoringSettings:
+        if self.stride and self.max_length and self.stride > self.max_length:
+            raise ValueError(f"stride {self.stride} is over max_length {self.max_length}: tokens would be lost")
+        return self

@@ -1,0 +1,40 @@
+"""From a block's results to its partial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from schemas.tables import feature_columns, partial_schema
+from scoring.engine import RecordResult
+
+
+def partial_table(carried: pa.Table, results: Sequence[RecordResult], precision: str) -> pa.Table:
+    """The rows of a partial.
+
+    Args:
+        carried: record_id, patient_id, encounter_id and features of the block, as in its shard.
+        results: One for each row, in the same order.
+        precision: Compute precision of these records.
+
+    Returns:
+        A table of ``partial_schema``; equal inputs give equal rows on every rank.
+    """
+    schema = partial_schema(feature_columns(carried.schema))
+    computed = {
+        "status": [result.status for result in results],
+        "loss_nats": [result.loss_nats for result in results],
+        "num_tokens": [result.num_tokens for result in results],
+        "num_words": [result.num_words for result in results],
+        "num_bytes": [result.num_bytes for result in results],
+        "num_windows": [result.num_windows for result in results],
+        "precision": [precision] * len(results),
+    }
+    columns = [
+        pa.chunked_array([pa.array(computed[item.name], type=item.type)])
+        if item.name in computed
+        else carried.column(item.name)
+        for item in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

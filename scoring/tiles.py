@@ -1,0 +1,85 @@
+"""The fixed menu of forward-pass shapes, and the pools in which rows wait for a full tile.
+
+A tile is B rows of T tokens. T depends on a row's own length alone and B on T alone, so whatever the neighbours, the
+world size or the order of work, a row is always computed by the same kernels on the same shape.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+FINE_STEP = 16
+FINE_UP_TO = 128
+STEPS_PER_OCTAVE = 4
+
+
+class HasLength(Protocol):
+    """What a pool needs to know of a row."""
+
+    @property
+    def num_inputs(self) -> int:
+        """Input tokens of the row."""
+
+
+RowT = TypeVar("RowT", bound=HasLength)
+
+
+@dataclass(frozen=True, slots=True)
+class TileMenu:
+    """All shapes of a run.
+
+    Attributes:
+        lengths: Row lengths T, ascending; the last one is ``max_length``.
+        tokens: Tokens of a tile, which set the rows of each length.
+        one_row: Every tile holds a single row.
+    """
+
+    lengths: tuple[int, ...]
+    tokens: int
+    one_row: bool
+
+    def length_of(self, num_inputs: int) -> int:
+        """The smallest T that holds a row."""
+        return self.lengths[bisect_left(self.lengths, num_inputs)]
+
+    def rows_of(self, length: int) -> int:
+        """B for a T."""
+        return 1 if self.one_row else max(1, self.tokens // length)
+
+
+def make_menu(max_length: int, *, tokens: int, one_row: bool) -> TileMenu:
+    """Steps of 16 up to 128, then four to the octave: at most a quarter of a row is padding, 10 % on average."""
+    lengths = list(range(FINE_STEP, FINE_UP_TO + 1, FINE_STEP))
+    octave = FINE_UP_TO
+    while lengths[-1] < max_length:
+        lengths.extend(octave + octave * step // STEPS_PER_OCTAVE for step in range(1, STEPS_PER_OCTAVE + 1))
+        octave *= 2
+    shorter = (length for length in lengths if length < max_length)
+    return TileMenu(lengths=(*shorter, max_length), tokens=tokens, one_row=one_row)
+
+
+class RowPools(Generic[RowT]):
+    """Rows of any block, waiting by length; a full pool is handed out as a tile."""
+
+    def __init__(self, menu: TileMenu) -> None:
+        self._menu = menu
+        self._waiting: dict[int, list[RowT]] = defaultdict(list)
+
+    def push(self, row: RowT) -> tuple[int, list[RowT]] | None:
+        """Add a row; a length and its rows when they fill a tile."""
+        length = self._menu.length_of(row.num_inputs)
+        waiting = self._waiting[length]
+        waiting.append(row)
+        return self._take(length) if len(waiting) == self._menu.rows_of(length) else None
+
+    def drain(self) -> Iterator[tuple[int, list[RowT]]]:
+        """Hand out what waits, in tiles that dummy rows will fill; the pools are empty afterwards."""
+        for length in sorted(self._waiting):
+            yield self._take(length)
+
+    def _take(self, length: int) -> tuple[int, list[RowT]]:
+        return length, self._waiting.pop(length)

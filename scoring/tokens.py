@@ -1,0 +1,87 @@
+"""Text to token ids, as text: no special token is ever read out of a note, none is added but the one prefix.
+
+The prefix gives the first token something to be predicted from. It is never scored, and the rule that chose it is in
+the fingerprint. Without a prefix the first token cannot be scored; its words and bytes are then left out of the
+denominators too, so that numerator and denominator cover the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from scoring.config import PrefixPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record ready to be scored.
+
+    Attributes:
+        positions: int64 ids [N] of the prefix, if any, and the tokens.
+        num_tokens: Tokens of the text, the prefix not counted.
+        num_words: White-space separated words of the scored text.
+        num_bytes: UTF-8 bytes of the scored text.
+    """
+
+    positions: NDArray[np.int64]
+    num_tokens: int
+    num_words: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A tokenizer with its prefix token."""
+
+    tokenizer: Tokenizer
+    prefix_id: int | None
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Encode records; each result depends on its own text alone."""
+        if self.prefix_id is not None:
+            batch = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [self._with_prefix(text, item.ids) for text, item in zip(texts, batch, strict=True)]
+        batch = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [_without_prefix(text, item.ids, item.offsets) for text, item in zip(texts, batch, strict=True)]
+
+    def _with_prefix(self, text: str, ids: list[int]) -> Encoded:
+        positions = np.array([self.prefix_id, *ids], dtype=np.int64)
+        return Encoded(positions, len(ids), len(text.split()), len(text.encode()))
+
+
+def make_encoder(tokenizer: Tokenizer, *, policy: PrefixPolicy, bos_id: int | None, eos_id: int | None) -> Encoder:
+    """Switch off all that is not text, and choose the prefix.
+
+    Args:
+        tokenizer: Changed in place: no truncation, no padding, special tokens in text are text.
+        policy: ``auto`` takes BOS, else EOS, else none.
+        bos_id: The tokenizer's own beginning-of-sequence token.
+        eos_id: The tokenizer's own end-of-sequence token.
+
+    Raises:
+        UsageError: the policy asks for a token that the tokenizer lacks.
+    """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    if policy == "auto":
+        return Encoder(tokenizer, bos_id if bos_id is not None else eos_id)
+    prefix_id = {"bos": bos_id, "eos": eos_id, "none": None}[policy]
+    if prefix_id is None and policy != "none":
+        raise UsageError(f"prefix: the tokenizer has no {policy.upper()} token; use --prefix auto or none")
+    return Encoder(tokenizer, prefix_id)
+
+
+def _without_prefix(text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Encoded:
+    scored = text[offsets[0][1] :] if offsets else ""
+    return Encoded(np.array(ids, dtype=np.int64), len(ids), len(scored.split()), len(scored.encode()))
