@@ -22,7 +22,7 @@ class PipelineError(Exception):
     exit_code = EXIT_BUG
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split("\n")))
+        super().__init__(" ".join(message.splitlines()))
 
 
 class UsageError(PipelineError):

@@ -98,9 +98,9 @@ def publish(path: Path, content: bytes, *, replace: bool = False) -> Seal:
 
 def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bool = False) -> Seal:
     """As ``publish``, for a writer that streams into the open file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("xb") as file:
             write(file)
             file.flush()
