@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from schemas.errors import IntegrityError
@@ -32,13 +33,20 @@ def parse_json(content: bytes, where: str) -> Any:
     if len(content) > MAX_JSON_BYTES:
         raise IntegrityError(f"{where}: {len(content)} bytes of JSON, at most {MAX_JSON_BYTES} are read")
     try:
-        return json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        return json.loads(content, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError):
         raise IntegrityError(f"{where}: not valid JSON; restore the file or build it again") from None
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if not math.isfinite(value):
+        raise ValueError("beyond FP64")
+    return value
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

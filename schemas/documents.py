@@ -35,15 +35,7 @@ class Document(Value):
 
 def document_bytes(document: Document) -> bytes:
     """The canonical, sealed bytes of a document."""
-    body = document.model_dump(mode="json")
-    return canonical_json(
-        {
-            "body": body,
-            "kind": document.kind,
-            "schema_version": SCHEMA_VERSION,
-            "sha256": hashlib.sha256(canonical_json(body)).hexdigest(),
-        }
-    )
+    return _sealed(document.kind, document.model_dump(mode="json"))
 
 
 def write_document(path: Path, document: Document, *, replace: bool = False) -> Seal:
@@ -73,10 +65,27 @@ def parse_document(content: bytes, model: type[DocumentT], where: str) -> Docume
         raise IntegrityError(
             f"{where}: schema version differs, this program reads {SCHEMA_VERSION}; use the release that wrote the file"
         )
-    body = envelope["body"]
-    if hashlib.sha256(canonical_json(body)).hexdigest() != envelope["sha256"] or canonical_json(envelope) != content:
+    if not _is_sealed(content, model.kind, envelope["body"]):
         raise IntegrityError(f"{where}: content does not match its seal; restore the file or make it again")
-    return _validated(body, model, where)
+    return _validated(envelope["body"], model, where)
+
+
+def _sealed(kind: str, body: Any) -> bytes:
+    return canonical_json(
+        {
+            "body": body,
+            "kind": kind,
+            "schema_version": SCHEMA_VERSION,
+            "sha256": hashlib.sha256(canonical_json(body)).hexdigest(),
+        }
+    )
+
+
+def _is_sealed(content: bytes, kind: str, body: Any) -> bool:
+    try:
+        return _sealed(kind, body) == content
+    except (ValueError, RecursionError):  # a lone surrogate or a nesting that we could not have written
+        return False
 
 
 def _validated(body: Any, model: type[DocumentT], where: str) -> DocumentT:
