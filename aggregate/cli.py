@@ -1,0 +1,103 @@
+"""``python -m aggregate``: thin commands around verify → collect → report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from schemas.console import emit, notice, output_options
+from schemas.version import VERSION
+
+if TYPE_CHECKING:
+    from aggregate.collect import Collected
+    from aggregate.runs import Run
+    from schemas.folders import Build
+
+FOLDER = click.Path(path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="exactppl")
+def cli() -> None:
+    """Verify a run against its build, pool exactly, and write the report.
+
+    BUILD is a corpus folder (its current build is taken) or one build in it; RUN is the folder that scoring wrote.
+
+    Exit codes: 0 done, 2 usage, 65 a check failed, 75 run again.
+    """
+
+
+@cli.command()
+@click.argument("build", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder for the report; made when absent.")
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN[,COLUMN…]",
+    help="Report the strata of these columns crossed; repeat for more tables. Default: department, and length_band.",
+)
+@click.option("--codes-only", is_flag=True, default=None, help="Leave department names out of the report.")
+@click.option("--force", is_flag=True, help="Replace another report in DIR.")
+@click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with an [aggregate] table.")
+@output_options
+def report(build: Path, run: Path, **options: Any) -> None:
+    """Verify everything, then write report.json, report.html, report.md and strata.parquet."""
+    from aggregate.config import ReportSettings
+    from aggregate.crossings import parse_crossings
+    from aggregate.outputs import PAGE_FILE, publish_report
+    from aggregate.report import make_report
+    from aggregate.terminal import report_lines
+    from schemas.logs import setup_logging
+    from schemas.settings import load_settings
+
+    setup_logging(options["verbose"])
+    flags = {"by": options["by"], "codes_only": options["codes_only"]}
+    settings = load_settings(ReportSettings, "aggregate", flags=flags, config_file=options["config"])
+    opened_build, opened_run = _open(build, run)
+    crossings = parse_crossings(settings.by, opened_build.manifest.features)
+    collected = _collect(opened_build, opened_run)
+    made = make_report(
+        opened_build, opened_run, collected=collected, crossings=crossings, codes_only=settings.codes_only
+    )
+    if not publish_report(made, options["out"], force=options["force"]):
+        notice("this report is already there; nothing was written")
+    page = options["out"] / PAGE_FILE
+    result = made.model_dump(mode="json", include={"title", "model", "marks", "whole", "crossings", "ledger"})
+    emit({**result, "page": str(page)}, report_lines(made, str(page)), as_json=options["as_json"])
+
+
+@cli.command()
+@click.argument("build", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@output_options
+def verify(build: Path, run: Path, *, as_json: bool, verbose: int) -> None:
+    """Check every seal, the exact cover, the totals and the ledger; write nothing."""
+    from aggregate.report import marks
+    from aggregate.terminal import check_lines
+    from schemas.logs import setup_logging
+
+    setup_logging(verbose)
+    opened_build, opened_run = _open(build, run)
+    collected = _collect(opened_build, opened_run)
+    checks = {**collected.checks, **collected.layout_checks}
+    found = marks(opened_build, opened_run)
+    result = {"checks": checks, "marks": found, "run_id": opened_run.header.run_id}
+    emit(result, check_lines(checks, found), as_json=as_json)
+
+
+def _open(build: Path, run: Path) -> tuple[Build, Run]:
+    from aggregate.runs import open_run
+    from schemas.folders import open_build
+
+    return open_build(build), open_run(run)
+
+
+def _collect(build: Build, run: Run) -> Collected:
+    from aggregate.collect import collect
+    from schemas.console import Progress
+
+    with Progress("verify", len(run.manifest.partials), "blocks") as progress:
+        return collect(build, run, advance=progress.advance)

@@ -1,0 +1,174 @@
+"""Everything a report may count on: all checks of a build and its run, and the records that they leave.
+
+Nothing is returned unless every check passed, so no figure can be made of half a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import polars as pl
+
+from aggregate.blocks import opened_shard, read_sealed_partial, require_same_records
+from aggregate.cover import expected_blocks, match_files, require_exact_cover
+from aggregate.records import as_records, no_records
+from aggregate.runs import DOCUMENTS, Run, check_entries, check_statuses, require_build
+from schemas.errors import IntegrityError
+from schemas.folders import Build
+from schemas.manifests import PartialEntry, RunTotals
+from schemas.partials import BlockKey, PartialFile, list_partials, skipped_of, tally_of
+from schemas.seals import label
+from schemas.tally import ExactSum, Tally, pool
+from schemas.verification import verify_build
+
+TOTALS = ("loss_nats", "num_tokens", "num_words", "num_bytes", "num_records", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Verified records and what was checked on the way.
+
+    Attributes:
+        records: One row per record, see ``aggregate.records``.
+        total: Exact tally of all scored records.
+        skipped: Records that were not scored, by every known reason.
+        checks: What was checked and how many of it; the same for any layout of the run over ranks.
+        layout_checks: The same for what depends on the ranks.
+    """
+
+    records: pl.DataFrame
+    total: Tally
+    skipped: dict[str, int]
+    checks: dict[str, int]
+    layout_checks: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One verified block, reduced to what the figures need."""
+
+    records: pl.DataFrame
+    tally: Tally
+    skipped: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A partial that is listed and present, not yet read."""
+
+    key: BlockKey
+    entry: PartialEntry
+    file: PartialFile
+
+
+def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: None) -> Collected:
+    """Verify a build and its run, and gather the records.
+
+    Args:
+        build: From ``schemas.folders.open_build``.
+        run: From ``aggregate.runs.open_run``.
+        advance: Called after each block.
+
+    Raises:
+        IntegrityError: names the file that is damaged, absent, unlisted or foreign, or the sum that does not balance.
+    """
+    require_build(run, build.manifest)
+    checks = {f"build: {name}": count for name, count in verify_build(build, deep=False).items()}
+    check_entries(run)
+    num_ranks = check_statuses(run)
+    claims = claimed_blocks(build, run)
+    blocks = []
+    for block in verified_blocks(build, run, claims):
+        blocks.append(block)
+        advance()
+    total, skipped = pool(block.tally for block in blocks), add_counts(block.skipped for block in blocks)
+    num_expected = require_every_record(build, claims, total.num_records + sum(skipped.values()), where=run.where)
+    require_equal_totals(run.manifest.totals, total, skipped, where=run.where)
+    checks["run: documents with their seal"] = len(DOCUMENTS)
+    checks["run: partials with their seal, each block once"] = len(claims)
+    checks["run: records equal to the shards', in order"] = num_expected
+    checks["run: online totals equal to the offline pool, bit for bit"] = len(TOTALS)
+    checks["ledger: records scored or skipped with a reason"] = num_expected
+    return Collected(
+        records=pl.concat([no_records(build.manifest.features), *(block.records for block in blocks)]),
+        total=total,
+        skipped=skipped,
+        checks=checks,
+        layout_checks={"run: rank status files": num_ranks},
+    )
+
+
+def claimed_blocks(build: Build, run: Run) -> list[Claim]:
+    """The blocks of the run with their files, in order; together they cover the build exactly.
+
+    Raises:
+        IntegrityError: a listed partial is absent, an unlisted one is present, or the cover is not exact.
+    """
+    entries = run.manifest.partials
+    files = match_files(entries, list_partials(run.folder), where=run.where)
+    claims = [Claim(BlockKey(entry.shard_id, entry.block), entry, files[entry.path]) for entry in entries]
+    wanted = expected_blocks(build.manifest, run.header.limited_to)
+    require_exact_cover(wanted, (claim.key for claim in claims), where=run.where)
+    return sorted(claims, key=lambda claim: claim.key)
+
+
+def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator[Block]:
+    """Read each claimed block, check it and reduce it.
+
+    Raises:
+        IntegrityError: names the partial or shard and what is wrong with it.
+    """
+    shards = {shard.shard_id: shard for shard in build.manifest.shards}
+    features = build.manifest.features
+    for shard_id, group in groupby(claims, key=lambda claim: claim.key.shard_id):
+        with opened_shard(build.shard_path(shards[shard_id])) as shard:
+            for claim in group:
+                table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, features=features)
+                require_same_records(table, shard, claim.key.block, where=label(claim.file.path))
+                records = as_records(table, shards[shard_id].department)
+                yield Block(records=records, tally=tally_of(table), skipped=skipped_of(table))
+
+
+def require_every_record(build: Build, claims: Iterable[Claim], num_accounted: int, *, where: str) -> int:
+    """Scored and skipped records together are the records of the claimed blocks; returns how many those are.
+
+    Raises:
+        IntegrityError: the ledger does not balance.
+    """
+    shards = {shard.shard_id: shard for shard in build.manifest.shards}
+    num_expected = sum(shards[claim.key.shard_id].blocks[claim.key.block].num_records for claim in claims)
+    if num_accounted != num_expected:
+        raise IntegrityError(
+            f"{where}: {num_accounted} records scored or skipped, the build has {num_expected}; run scoring again"
+        )
+    return num_expected
+
+
+def require_equal_totals(online: RunTotals, total: Tally, skipped: dict[str, int], *, where: str) -> None:
+    """What the ranks agreed on is what the partials give, bit for bit.
+
+    Raises:
+        IntegrityError: names the totals that differ.
+    """
+    offline = {**total_json(total), "skipped": {reason: count for reason, count in skipped.items() if count}}
+    claimed = online.model_dump(mode="json")
+    claimed["skipped"] = {reason: count for reason, count in online.skipped.items() if count}
+    if differing := [name for name in TOTALS if claimed[name] != offline[name]]:
+        raise IntegrityError(f"{where}: {', '.join(differing)} differ from the sum of the partials; run scoring again")
+
+
+def total_json(total: Tally) -> dict[str, object]:
+    """A tally as ``RunTotals`` states it: the loss in its only exact form."""
+    counts = {name: getattr(total, name) for name in ("num_tokens", "num_words", "num_bytes", "num_records")}
+    return {"loss_nats": dict(ExactSum.to_json(total.loss_nats)), **counts}
+
+
+def add_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Add counts by reason."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)

@@ -1,0 +1,70 @@
+"""What every term of the report means, in words and as a formula; it is part of the report."""
+
+from __future__ import annotations
+
+from schemas.report import Definition
+
+METHOD = (
+    Definition(
+        term="loss",
+        formula="loss = Σ −ln p(token | earlier tokens of the record)",
+        meaning="Nats, over the scored tokens of the records. A prefix token (BOS) is context and never scored.",
+    ),
+    Definition(
+        term="nll_per_token", formula="Σ loss / Σ tokens", meaning="Mean negative log-likelihood of a token, in nats."
+    ),
+    Definition(
+        term="token_perplexity",
+        formula="exp(Σ loss / Σ tokens)",
+        meaning="Comparable between models that share a tokenizer only.",
+    ),
+    Definition(
+        term="word_perplexity",
+        formula="exp(Σ loss / Σ words)",
+        meaning="Words are separated by white space; comparable between tokenizers.",
+    ),
+    Definition(
+        term="byte_perplexity",
+        formula="exp(Σ loss / Σ bytes)",
+        meaning="Bytes of the UTF-8 text; comparable between tokenizers. Equals 2 to the power of bits_per_byte.",
+    ),
+    Definition(
+        term="bits_per_byte",
+        formula="Σ loss / (Σ bytes · ln 2)",
+        meaning="Bits that the model needs for one byte of text; comparable between tokenizers.",
+    ),
+    Definition(
+        term="micro average",
+        formula="exp(Σ loss / Σ tokens) over all strata",
+        meaning="Every token counts the same. All figures of a set of records are micro averages unless named macro.",
+    ),
+    Definition(
+        term="macro average",
+        formula="Σ figure(stratum) / number of strata",
+        meaning="Every stratum with scored tokens counts the same, however small. It answers another question than "
+        "the micro average and is never a substitute for it.",
+    ),
+    Definition(
+        term="exact sums",
+        formula=None,
+        meaning="Losses are summed as integers, not as floating-point numbers, so the order of records, files and "
+        "ranks cannot change a bit. Each figure is rounded once by its division; exp is taken last.",
+    ),
+    Definition(
+        term="records and patients",
+        formula=None,
+        meaning="Counts are of scored records. Patients are distinct keyed ids among them; records without a known "
+        "patient are counted apart. Patients of two strata may be the same, so their counts do not add up.",
+    ),
+    Definition(
+        term="strata",
+        formula=None,
+        meaning="A missing value is a stratum of its own, shown as (null); an empty one is shown as (empty).",
+    ),
+    Definition(
+        term="infinite, undefined",
+        formula=None,
+        meaning="A figure that FP64 cannot hold is infinite; one over no token, word or byte is undefined. Neither is "
+        "shown as a number.",
+    ),
+)

@@ -1,0 +1,111 @@
+"""How numbers and accounts are worded for people, the same on every page and in every locale."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from schemas.report import Metric, NoNumber, Report
+
+PLAIN_BELOW = 1_000_000
+COMMAND = "python -m aggregate verify BUILD RUN"
+
+
+class Headline(NamedTuple):
+    """One figure of the whole, with its unit."""
+
+    name: str
+    metric: Metric
+    unit: str
+
+
+class LedgerLine(NamedTuple):
+    """One line of the account of all records; ``sign`` is "−" where records leave, "=" where the account is drawn."""
+
+    stage: str
+    sign: str
+    what: str
+    num_records: int
+
+
+def count(number: int) -> str:
+    """An integer with thousands separated."""
+    return f"{number:,}"
+
+
+def metric(value: Metric, digits: int = 4) -> str:
+    """A figure with some decimals, or the word that stands for it."""
+    if isinstance(value, NoNumber):
+        return value.status
+    return f"{value.value:,.{digits}f}" if abs(value.value) < PLAIN_BELOW else f"{value.value:.{digits}e}"
+
+
+def headlines(report: Report) -> list[Headline]:
+    """The figures of the whole, the most asked for first."""
+    whole = report.whole
+    return [
+        Headline("token_perplexity", whole.token_perplexity, "exp of nats per token"),
+        Headline("word_perplexity", whole.word_perplexity, "exp of nats per word"),
+        Headline("byte_perplexity", whole.byte_perplexity, "exp of nats per byte"),
+        Headline("bits_per_byte", whole.bits_per_byte, "bits"),
+        Headline("nll_per_token", whole.nll_per_token, "nats"),
+    ]
+
+
+def totals(report: Report) -> list[tuple[str, int]]:
+    """The counts of the whole."""
+    whole = report.whole
+    return [
+        ("records", whole.num_records),
+        ("patients", whole.num_patients),
+        ("records without a known patient", whole.num_records_without_patient),
+        ("tokens", whole.num_tokens),
+        ("words", whole.num_words),
+        ("bytes", whole.num_bytes),
+    ]
+
+
+def ledger_lines(report: Report) -> list[LedgerLine]:
+    """Every record from the input to the report; reasons that took no record are left out."""
+    build, run = report.ledger.build, report.ledger.run
+    lines = [LedgerLine("sharding", "", "read", build.num_read)]
+    lines += _reasons("sharding", "rejected", build.rejected)
+    lines += _reasons("sharding", "duplicate", build.duplicates)
+    lines.append(LedgerLine("sharding", "=", "kept", build.num_kept))
+    lines += _reasons("scoring", "skipped", run.skipped)
+    if run.num_beyond_limit:
+        lines.append(LedgerLine("scoring", "−", "beyond the limit of this run", run.num_beyond_limit))
+    lines.append(LedgerLine("scoring", "=", "scored", run.num_scored))
+    lines.append(LedgerLine("aggregate", "=", "reported", report.ledger.num_reported))
+    return lines
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as lines of dotted name and text, in a fixed order."""
+    for key in sorted(values):
+        value = values[key]
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def provenance_lines(report: Report) -> list[tuple[str, str]]:
+    """Where the figures came from, as lines of name and text."""
+    body = report.provenance.model_dump(mode="json", exclude={"seals"})
+    seals = {f"sha256 of {name}": seal.sha256 for name, seal in report.provenance.seals.items()}
+    return [*flat(body), *flat(seals)]
+
+
+def columns_text(columns: list[str]) -> str:
+    """A crossing in words."""
+    return " × ".join(name.replace("_", " ") for name in columns)
+
+
+def _reasons(stage: str, what: str, counts: Mapping[str, int]) -> list[LedgerLine]:
+    return [
+        LedgerLine(stage, "−", f"{what}: {reason.replace('_', ' ')}", counts[reason])
+        for reason in sorted(counts)
+        if counts[reason]
+    ]

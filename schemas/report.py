@@ -1,0 +1,176 @@
+"""The report of a run: the truth that HTML, Markdown and Parquet are rendered from.
+
+Figures, ledger, checks and content digests are equal for equal records, whatever files, ranks or order they came in;
+what tells where they came from stands in ``provenance`` and nowhere else. An undefined or infinite figure is a status
+with a reason, so no number in the document is a placeholder.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from schemas.documents import Document, Value
+from schemas.manifests import SHA256, BuildLedger
+from schemas.seals import Seal
+
+REPORT_FILE = "report.json"
+
+
+class Number(Value):
+    """A figure that has a value."""
+
+    status: Literal["ok"] = "ok"
+    value: float
+
+
+class NoNumber(Value):
+    """A figure that has none, and why."""
+
+    status: Literal["infinite", "undefined"]
+    reason: str
+
+
+Metric = Annotated[Number | NoNumber, Field(discriminator="status")]
+
+
+class ExactLoss(Value):
+    """``mantissa * 2**exponent`` nats, see ``schemas.tally.ExactSumJSON``."""
+
+    mantissa: str
+    exponent: int
+
+
+class Figures(Value):
+    """What is reported of a set of records; counts are of scored records unless they say otherwise."""
+
+    num_records: int = Field(ge=0)
+    num_skipped: int = Field(ge=0)
+    num_patients: int = Field(ge=0)
+    num_records_without_patient: int = Field(ge=0)
+    num_tokens: int = Field(ge=0)
+    num_words: int = Field(ge=0)
+    num_bytes: int = Field(ge=0)
+    loss_nats_exact: ExactLoss
+    loss_nats: Metric
+    nll_per_token: Metric
+    token_perplexity: Metric
+    word_perplexity: Metric
+    byte_perplexity: Metric
+    bits_per_byte: Metric
+
+
+class StratumValue(Value):
+    """One column's value; null is a value of its own, ``label`` is how people see it."""
+
+    column: str
+    value: str | None
+    label: str
+
+
+class Stratum(Value):
+    """One cell of a crossing."""
+
+    values: list[StratumValue]
+    figures: Figures
+
+
+class MacroAverage(Value):
+    """Unweighted means over the strata that have scored tokens: every stratum counts the same, large or small."""
+
+    num_strata: int = Field(ge=0)
+    num_strata_without_tokens: int = Field(ge=0)
+    nll_per_token: Metric
+    token_perplexity: Metric
+
+
+class MicroAverage(Value):
+    """From the sums over all strata: every token counts the same. Equal to the whole."""
+
+    nll_per_token: Metric
+    token_perplexity: Metric
+
+
+class Crossing(Value):
+    """All strata of one or more columns."""
+
+    columns: list[str] = Field(min_length=1)
+    micro: MicroAverage
+    macro: MacroAverage
+    strata: list[Stratum]
+
+
+class RunLedger(Value):
+    """sharded = scored + skipped, each by reason, + beyond the limit of a limited run."""
+
+    num_sharded: int = Field(ge=0)
+    num_scored: int = Field(ge=0)
+    skipped: dict[str, int]
+    num_beyond_limit: int = Field(ge=0)
+
+
+class Ledger(Value):
+    """Every record through all three stages."""
+
+    build: BuildLedger
+    run: RunLedger
+    num_reported: int = Field(ge=0)
+
+
+class Check(Value):
+    """Something that was verified, and how many of it."""
+
+    check: str
+    count: int = Field(ge=0)
+
+
+class Definition(Value):
+    """What a term of the report means."""
+
+    term: str
+    formula: str | None
+    meaning: str
+
+
+class Content(Value):
+    """Digests of the records and of their scores, free of file layout and provenance."""
+
+    build_content_digest: str = Field(pattern=SHA256)
+    build_multiset_digest: str = Field(pattern=r"^[0-9a-f]{32}$")
+    scores_digest: str = Field(pattern=SHA256)
+
+
+class Provenance(Value):
+    """Where the figures came from."""
+
+    build_id: str
+    run_id: str
+    exactppl_version: str
+    num_inputs: int = Field(ge=0)
+    inputs_digest: str = Field(pattern=SHA256)
+    config: dict[str, Any]
+    config_digest: str = Field(pattern=SHA256)
+    fingerprint: dict[str, Any]
+    seals: dict[str, Seal]
+    shards_digest: str = Field(pattern=SHA256)
+    partials_digest: str = Field(pattern=SHA256)
+
+
+class Report(Document):
+    """A whole report."""
+
+    kind = "exactppl.report"
+
+    title: str
+    model: str
+    marks: list[str]
+    whole: Figures
+    crossings: list[Crossing]
+    ledger: Ledger
+    checks: list[Check]
+    method: list[Definition]
+    fingerprint: dict[str, Any]
+    selftest: dict[str, Any]
+    content: Content
+    provenance: Provenance
