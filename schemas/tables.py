@@ -107,6 +107,8 @@ def content_digest(table: pa.Table) -> str:
 def _column_parts(column: pa.ChunkedArray) -> Iterable[memoryview | bytes]:
     valid = column.is_valid()
     yield _raw_values(valid.cast(pa.uint8()), 1)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())  # booleans are bits in memory, and our slices are bytes
     if pa.types.is_fixed_size_binary(column.type):
         yield _raw_values(_filled(column, bytes(column.type.byte_width)), column.type.byte_width)
     elif pa.types.is_primitive(column.type):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -295,12 +294,3 @@ def test_the_bytes_of_a_document_are_frozen() -> None:
         b'  "kind": "exactppl.sample",\n  "schema_version": 1,\n'
         b'  "sha256": "7ea4823a3730122d9b3ba61340e19705be6c85ab5ee54c5f5db1fb97e8c21d45"\n}\n'
     )
-
-
-def test_the_stack_limit_is_left_alone() -> None:
-    """Reading does not buy depth by raising the interpreter's limit."""
-    before = sys.getrecursionlimit()
-
-    refusal(b"[" * 10_000)
-
-    assert sys.getrecursionlimit() == before
