@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggregate.blocks import opened_shard, read_sealed_partial, require_same_records
 from aggregate.cover import expected_blocks, match_files, require_exact_cover
@@ -21,6 +23,7 @@ from schemas.folders import Build
 from schemas.manifests import PartialEntry, RunTotals
 from schemas.partials import BlockKey, PartialFile, list_partials, skipped_of, tally_of
 from schemas.seals import label
+from schemas.tables import STATUS_SCORED
 from schemas.tally import ExactSum, Tally, pool
 from schemas.verification import verify_build
 
@@ -35,6 +38,7 @@ class Collected:
         records: One row per record, see ``aggregate.records``.
         total: Exact tally of all scored records.
         skipped: Records that were not scored, by every known reason.
+        precisions: Scored records by the precision of their computation.
         checks: What was checked and how many of it; the same for any layout of the run over ranks.
         layout_checks: The same for what depends on the ranks.
     """
@@ -42,6 +46,7 @@ class Collected:
     records: pl.DataFrame
     total: Tally
     skipped: dict[str, int]
+    precisions: dict[str, int]
     checks: dict[str, int]
     layout_checks: dict[str, int]
 
@@ -53,6 +58,7 @@ class Block:
     records: pl.DataFrame
     tally: Tally
     skipped: dict[str, int]
+    precisions: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
         records=pl.concat([no_records(build.manifest.features), *(block.records for block in blocks)]),
         total=total,
         skipped=skipped,
+        precisions=add_counts(block.precisions for block in blocks),
         checks=checks,
         layout_checks={"run: rank status files": num_ranks},
     )
@@ -129,7 +136,12 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
                 table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, features=features)
                 require_same_records(table, shard, claim.key.block, where=label(claim.file.path))
                 records = as_records(table, shards[shard_id].department)
-                yield Block(records=records, tally=tally_of(table), skipped=skipped_of(table))
+                yield Block(
+                    records=records,
+                    tally=tally_of(table),
+                    skipped=skipped_of(table),
+                    precisions=precisions_of(table),
+                )
 
 
 def require_every_record(build: Build, claims: Iterable[Claim], num_accounted: int, *, where: str) -> int:
@@ -164,6 +176,12 @@ def total_json(total: Tally) -> dict[str, object]:
     """A tally as ``RunTotals`` states it: the loss in its only exact form."""
     counts = {name: getattr(total, name) for name in ("num_tokens", "num_words", "num_bytes", "num_records")}
     return {"loss_nats": dict(ExactSum.to_json(total.loss_nats)), **counts}
+
+
+def precisions_of(partial: pa.Table) -> dict[str, int]:
+    """How many scored rows of a partial were computed in each precision."""
+    scored = partial.filter(pc.equal(partial.column("status"), STATUS_SCORED))
+    return dict(Counter(scored.column("precision").to_pylist()))
 
 
 def add_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:

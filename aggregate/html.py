@@ -25,6 +25,7 @@ def html_bytes(report: Report) -> bytes:
     environment.filters |= {"count": wording.count, "metric": wording.metric, "words": wording.columns_text}
     page = environment.get_template(TEMPLATE).render(
         report=report,
+        precision=wording.precision_text(report),
         headlines=wording.headlines(report),
         totals=wording.totals(report),
         ledger=wording.ledger_lines(report),

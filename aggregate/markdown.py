@@ -53,7 +53,8 @@ def stratum_cells(stratum: Stratum) -> list[str]:
 
 def _head(report: Report) -> str:
     ids = f"run `{report.provenance.run_id}`, build `{report.provenance.build_id}`"
-    lines = [f"# {_plain(report.title)}", "", f"Model **{_plain(report.model)}**, {ids}", ""]
+    precision = _plain(wording.precision_text(report))
+    lines = [f"# {_plain(report.title)}", "", f"Model **{_plain(report.model)}**, precision {precision}, {ids}", ""]
     if report.marks:
         lines += [f"> {', '.join(f'**{_plain(mark)}**' for mark in report.marks)}", ""]
     rows = [

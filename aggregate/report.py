@@ -47,6 +47,7 @@ def make_report(
     return Report(
         title=TITLE,
         model=run.header.model_name,
+        precisions=collected.precisions,
         marks=marks(build, run),
         whole=whole,
         crossings=tables,

@@ -15,7 +15,8 @@ WIDE = {"W", "F"}
 
 def report_lines(report: Report, page: str) -> list[str]:
     """The figures of the whole, each crossing, and where the page lies."""
-    lines = [f"{report.title}: {report.model}", *(f"! {mark}" for mark in report.marks), ""]
+    head = f"{report.title}: {report.model}, {wording.precision_text(report)}"
+    lines = [head, *(f"! {mark}" for mark in report.marks), ""]
     rows = [
         (line.name, wording.metric(line.metric), getattr(line.metric, "reason", line.unit))
         for line in wording.headlines(report)

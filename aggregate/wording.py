@@ -53,6 +53,14 @@ def headlines(report: Report) -> list[Headline]:
     ]
 
 
+def precision_text(report: Report) -> str:
+    """The precisions that the scored records were computed in, with their numbers where there are several."""
+    if len(report.precisions) == 1:
+        return next(iter(report.precisions))
+    parts = [f"{name} ({count(number)} records)" for name, number in sorted(report.precisions.items())]
+    return ", ".join(parts) or "none, no record was scored"
+
+
 def totals(report: Report) -> list[tuple[str, int]]:
     """The counts of the whole."""
     whole = report.whole

@@ -158,12 +158,13 @@ class Provenance(Value):
 
 
 class Report(Document):
-    """A whole report."""
+    """A whole report; ``precisions`` counts the scored records by the precision of their computation."""
 
     kind = "exactppl.report"
 
     title: str
     model: str
+    precisions: dict[str, int]
     marks: list[str]
     whole: Figures
     crossings: list[Crossing]
