@@ -22,8 +22,8 @@ import xxhash
 
 from schemas.errors import IntegrityError
 from schemas.manifests import PARTIALS_FOLDER
-from schemas.seals import Seal, label, opened, publish, seal_bytes
-from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, check, partial_schema
+from schemas.seals import TEMPORARY_PREFIX, Seal, label, opened, publish, seal_bytes
+from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, check, feature_columns, partial_schema
 from schemas.tally import ExactSum, Tally
 
 PARTIAL_NAME = re.compile(r"(?P<shard>d-[0-9a-f]{12}-[0-9]{5})\.(?P<block>[0-9]{5})\.(?P<digest>[0-9a-f]{32})\.parquet")
@@ -60,9 +60,11 @@ def write_partial(folder: Path, table: pa.Table, *, run_id: str, key: BlockKey) 
     """Publish the partial of one block; equal rows give an equal file.
 
     Raises:
-        IntegrityError: the table breaks ``partial_schema``.
+        IntegrityError: the table breaks ``partial_schema`` or the rules of its rows.
         TemporaryError: the disk failed.
     """
+    check(table, partial_schema(feature_columns(table.schema)), str(key))
+    _check_rows(table, str(key))
     metadata = {b"exactppl.run_id": run_id.encode(), b"exactppl.block": str(key).encode()}
     tagged = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
     sink = io.BytesIO()
@@ -75,7 +77,7 @@ def write_partial(folder: Path, table: pa.Table, *, run_id: str, key: BlockKey) 
 
 
 def list_partials(run: Path) -> list[PartialFile]:
-    """Every partial under a run, by name only, ordered by block.
+    """Every published partial under a run, by name only, ordered by block.
 
     Raises:
         IntegrityError: something else lies among the partials.
@@ -85,7 +87,9 @@ def list_partials(run: Path) -> list[PartialFile]:
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         if not RANK_FOLDER.fullmatch(folder.name) or not folder.is_dir():
             raise IntegrityError(f"{label(folder)}: does not belong among the partials; remove it")
-        found.extend(_named(path) for path in sorted(folder.iterdir()))
+        # What a killed writer left behind was never published: it is nobody's partial and no reason to stop.
+        names = sorted(path for path in folder.iterdir() if not path.name.startswith(TEMPORARY_PREFIX))
+        found.extend(map(_named, names))
     return sorted(found, key=lambda partial: (partial.key, partial.path.name))
 
 
@@ -109,10 +113,7 @@ def read_partial(partial: PartialFile, *, run_id: str, features: list[str]) -> t
     seal = seal_bytes(content)
     if seal.xxh3_128 != partial.digest:
         raise IntegrityError(f"{where}: content does not match the digest in its name; remove it and score again")
-    try:
-        table = pq.read_table(pa.BufferReader(content))
-    except pa.ArrowException:
-        raise IntegrityError(f"{where}: no readable Parquet file; remove it and score again") from None
+    table = _parsed(content, where)
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     if metadata.get(b"exactppl.run_id") != run_id.encode():
         raise IntegrityError(f"{where}: belongs to another run than {run_id}; remove it and score again")
@@ -142,6 +143,15 @@ def _named(path: Path) -> PartialFile:
     if match is None or not path.is_file():
         raise IntegrityError(f"{label(path)}: does not belong among the partials; remove it")
     return PartialFile(key=BlockKey(match["shard"], int(match["block"])), path=path, digest=match["digest"])
+
+
+def _parsed(content: bytes, where: str) -> pa.Table:
+    try:
+        table = pq.read_table(pa.BufferReader(content))
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError):  # Arrow reports a damaged page as any of the three
+        raise IntegrityError(f"{where}: no readable Parquet file; remove it and score again") from None
+    return table
 
 
 def _check_rows(table: pa.Table, where: str) -> None:
