@@ -82,7 +82,7 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
         IntegrityError: names the file that is damaged, absent, unlisted or foreign, or the sum that does not balance.
     """
     require_build(run, build.manifest)
-    checks = {f"build: {name}": count for name, count in verify_build(build, deep=False).items()}
+    checks = {f"build: {name} as sealed": count for name, count in verify_build(build, deep=False).items()}
     check_entries(run)
     num_ranks = check_statuses(run)
     claims = claimed_blocks(build, run)

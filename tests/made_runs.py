@@ -11,8 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aggregate.collect import collect
+from aggregate.crossings import parse_crossings
+from aggregate.report import make_report
+from aggregate.runs import open_run
 from schemas.canonical import canonical_json
 from schemas.documents import write_document
+from schemas.folders import open_build
 from schemas.manifests import (
     BlockEntry,
     BuildLedger,
@@ -29,6 +34,7 @@ from schemas.manifests import (
 )
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.partials import BlockKey, rank_folder, skipped_of, tally_of, write_partial
+from schemas.report import Report
 from schemas.seals import publish_with, seal_bytes, seal_file
 from schemas.tables import (
     STATUS_NO_TOKENS,
@@ -168,6 +174,14 @@ def make_run(
     complete = RunManifest(run_id=run_id, header=seal, totals=totals, partials=entries, num_ranks=num_ranks)
     write_document(folder / "COMPLETE", complete)
     return folder
+
+
+def report_of(build: MadeBuild, run: Path, *by: str, codes_only: bool = False) -> Report:
+    """The report of a made run, by the program's own steps."""
+    opened_build, opened_run = open_build(build.folder), open_run(run)
+    crossings = parse_crossings(by, build.manifest.features)
+    collected = collect(opened_build, opened_run)
+    return make_report(opened_build, opened_run, collected=collected, crossings=crossings, codes_only=codes_only)
 
 
 def blocks_of(build: MadeBuild) -> list[tuple[ShardEntry, int]]:
