@@ -75,7 +75,7 @@ def _toml_section(path: Path, section: str) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{label(path)}: {os.strerror(error.errno or 0)}; name an existing TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         raise UsageError(f"{label(path)}: not valid TOML; mend it, or leave out --config") from None
     unknown = sorted(content.keys() - set(SECTIONS))
     if unknown:
@@ -100,7 +100,7 @@ def _decoded(text: str) -> Any:
     if text[:1] in "[{":
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     return text
 
@@ -126,7 +126,9 @@ def _merge(
 def _all_errors(error: ValidationError, section: str, origins: Mapping[str, str]) -> str:
     lines = []
     for item in error.errors(include_input=False, include_url=False, include_context=False):
-        path = ".".join(str(part) for part in item["loc"])
-        origin = next((origins[key] for key in (path, path.rsplit(".", 1)[0]) if key in origins), "not set")
+        parts = [str(part) for part in item["loc"]]
+        path = ".".join(parts)
+        enclosing = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        origin = next((origins[key] for key in enclosing if key in origins), "not set")
         lines.append(f"{section}.{path or 'settings'} ({origin}): {item['msg'].removeprefix('Value error, ')}")
     return f"{len(lines)} wrong settings: " + "; ".join(lines)
