@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -32,21 +33,23 @@ def output_options(command: CommandT) -> CommandT:
 def launch(group: click.Group, program: str) -> int:
     """Run a command line and turn every outcome into an exit code and at most one error line."""
     try:
-        outcome = group.main(prog_name=program, standalone_mode=False)
+        # Not ``group.main``: it ends the process by itself, with code 1, when the reader of stdout goes away.
+        with group.make_context(program, sys.argv[1:]) as context:
+            outcome = group.invoke(context)
     except PipelineError as error:
         return _failed(str(error), error.exit_code)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        notice(error.format_message())
+        return EXIT_USAGE
     except click.ClickException as error:
         hint = f" (see {program} --help)" if isinstance(error, click.UsageError) else ""
-        return _failed(error.format_message().replace("\n", " ") + hint, EXIT_USAGE)
+        return _failed(error.format_message() + hint, EXIT_USAGE)
     except (KeyboardInterrupt, click.Abort):
         return _failed("stopped by SIGINT; run the same command again to resume", EXIT_SIGINT)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
     except Exception as error:  # noqa: BLE001 - the last resort: a message could quote a record, so it is not printed
-        from schemas.logs import frames
-
-        return _failed(f"bug: {frames(error)}; please report this line", EXIT_BUG)
+        return _unexpected(error)
     return outcome if isinstance(outcome, int) else EXIT_DONE
 
 
@@ -75,15 +78,19 @@ def terminates_cleanly() -> Iterator[None]:
 
 
 class Progress:
-    """Progress of one step: a bar on a terminal, otherwise a line every five seconds. Writes to stderr only."""
+    """Progress of one step: a bar on a terminal, otherwise a line every five seconds. Writes to stderr only.
 
-    def __init__(self, title: str, total: int, unit: str) -> None:
+    With ``shown=False`` it only counts, for the ranks that leave speaking to rank 0.
+    """
+
+    def __init__(self, title: str, total: int, unit: str, *, shown: bool = True) -> None:
+        self._shown = shown
         self._title, self._total, self._unit = title, total, unit
         self._done, self._said_at, self._started_at = 0, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        if self._shown and sys.stderr.isatty():
             self._bar = _rich_bar()
             self._bar.start()
             self._bar.add_task(self._title, total=self._total)
@@ -98,7 +105,7 @@ class Progress:
         self._done += amount
         if self._bar:
             self._bar.update(self._bar.task_ids[0], advance=amount)
-        elif time.monotonic() - self._said_at >= SECONDS_BETWEEN_LINES:
+        elif self._shown and time.monotonic() - self._said_at >= SECONDS_BETWEEN_LINES:
             self._said_at = time.monotonic()
             rate = self._done / (self._said_at - self._started_at)
             notice(f"{self._title}: {self._done:,} of {self._total:,} {self._unit} ({rate:,.0f}/s)")
@@ -114,8 +121,24 @@ def _rich_bar() -> RichProgress:
 
 
 def _failed(message: str, exit_code: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    notice(f"error: {' '.join(message.splitlines())}")
     return exit_code
+
+
+def _unexpected(error: Exception) -> int:
+    if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    from schemas.logs import frames
+
+    return _failed(f"bug: {frames(error)}; please report this line", EXIT_BUG)
+
+
+def _nobody_reads_stdout() -> bool:
+    """Tell ``| head`` from a broken connection to a worker, which is a failure."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _raise_terminated(_signal: int, _frame: FrameType | None) -> None:

@@ -88,10 +88,8 @@ def _hf_folder(folder: Path, tokenizer: Path) -> Checkpoint:
     config = _json(config_path)
     if "auto_map" in config:
         raise UsageError(f"model {label(folder)}: needs Python code of its own (auto_map), which is never run")
-    if (folder / INDEX_FILE).is_file():
-        weights = _indexed(folder)
-    else:
-        weights = tuple(sorted(folder.glob("*.safetensors")))
+    whole = tuple(sorted(folder.glob("*.safetensors")))
+    weights = _indexed(folder) if (folder / INDEX_FILE).is_file() else whole
     if not weights:
         pickled = any(path.suffix in PICKLES for path in folder.iterdir())
         found = "only pickled weights, which can run code" if pickled else "no weights"

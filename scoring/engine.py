@@ -8,7 +8,7 @@ cost. Nothing here depends on which rank scores a block, or beside which others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from schemas.partials import BlockKey
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
-from scoring.tiles import RowPools, TileMenu
+from scoring.tiles import Row, RowPools, TileFunction, TileMenu
 from scoring.tokens import Encoded, Encoder
 from scoring.windows import windows
 
@@ -67,29 +67,16 @@ class OpenBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One window of one record.
-
-    Attributes:
-        record: Whose losses these are.
-        inputs: int64 ids [num_inputs].
-        targets: int64 ids of the scored targets [num_inputs - num_context].
-        num_context: Leading inputs whose targets are not scored here.
-    """
+class PendingRow:
+    """One window of one record, waiting for its tile."""
 
     record: RecordState
-    inputs: NDArray[np.int64]
-    targets: NDArray[np.int64]
-    num_context: int
+    row: Row
 
     @property
     def num_inputs(self) -> int:
         """Input tokens of the row."""
-        return len(self.inputs)
-
-
-TileFunction = Callable[[int, Sequence[Row]], list[NDArray[np.float64]]]
-"""Takes a length T and at most B rows; gives each row's scored losses in nats, float64."""
+        return len(self.row.inputs)
 
 
 def score_blocks(
@@ -112,7 +99,7 @@ def score_blocks(
     Yields:
         Each block once, in the order in which they are done, with its records in the order of the texts.
     """
-    pools: RowPools[Row] = RowPools(menu)
+    pools: RowPools[PendingRow] = RowPools(menu)
     open_blocks: dict[BlockKey, OpenBlock] = {}
     for key, texts in blocks:
         block = open_blocks[key] = OpenBlock(key, [None] * len(texts), len(texts))
@@ -128,7 +115,7 @@ def score_blocks(
 
 
 def _drain(
-    pools: RowPools[Row], open_blocks: dict[BlockKey, OpenBlock], compute: TileFunction
+    pools: RowPools[PendingRow], open_blocks: dict[BlockKey, OpenBlock], compute: TileFunction
 ) -> Iterator[tuple[BlockKey, list[RecordResult]]]:
     for tile in pools.drain():
         _run_tile(tile, compute)
@@ -141,35 +128,37 @@ def _take_finished(open_blocks: dict[BlockKey, OpenBlock]) -> Iterator[tuple[Blo
         yield key, [result for result in results if result is not None]
 
 
-def _rows_of_block(block: OpenBlock, texts: Sequence[str], encoder: Encoder, windowing: Windowing) -> Iterator[Row]:
+def _rows_of_block(
+    block: OpenBlock, texts: Sequence[str], encoder: Encoder, windowing: Windowing
+) -> Iterator[PendingRow]:
     for start in range(0, len(texts), ENCODE_BATCH):
         encoded = encoder.encode(texts[start : start + ENCODE_BATCH])
         for index, item in enumerate(encoded, start):
             yield from _rows_of_record(RecordState(index, block, item), windowing)
 
 
-def _rows_of_record(record: RecordState, windowing: Windowing) -> Iterator[Row]:
+def _rows_of_record(record: RecordState, windowing: Windowing) -> Iterator[PendingRow]:
     positions = record.encoded.positions
     for window in windows(len(positions), max_length=windowing.max_length, stride=windowing.stride):
         stop = window.start + window.num_inputs
         record.num_windows += 1
         record.num_pending += 1
-        yield Row(
-            record=record,
+        row = Row(
             inputs=positions[window.start : stop],
             targets=positions[window.start + window.num_context + 1 : stop + 1],
             num_context=window.num_context,
         )
+        yield PendingRow(record, row)
     record.is_cut = True
     _close_if_done(record)
 
 
-def _run_tile(tile: tuple[int, list[Row]], compute: TileFunction) -> None:
-    length, rows = tile
-    for row, losses in zip(rows, compute(length, rows), strict=True):
-        row.record.losses.append(losses)
-        row.record.num_pending -= 1
-        _close_if_done(row.record)
+def _run_tile(tile: tuple[int, list[PendingRow]], compute: TileFunction) -> None:
+    length, pending = tile
+    for item, losses in zip(pending, compute(length, [item.row for item in pending]), strict=True):
+        item.record.losses.append(losses)
+        item.record.num_pending -= 1
+        _close_if_done(item.record)
 
 
 def _close_if_done(record: RecordState) -> None:

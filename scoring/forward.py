@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from schemas.errors import TemporaryError
-from scoring.engine import Row, TileFunction
 from scoring.losses import token_losses
 from scoring.models import LoadedModel
-from scoring.tiles import TileMenu
+from scoring.tiles import Row, TileFunction, TileMenu
 
 FILLER_ID = 0
 
@@ -27,16 +26,14 @@ def make_tile_function(model: LoadedModel, menu: TileMenu) -> TileFunction:
     def compute(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
         tokens_BT = np.full((menu.rows_of(length), length), FILLER_ID, dtype=np.int64)
         for index, row in enumerate(rows):
-            tokens_BT[index, : row.num_inputs] = row.inputs
+            tokens_BT[index, : len(row.inputs)] = row.inputs
         # Padding is on the right of causal attention, so no row needs a mask to be blind to it.
-        scored_N = np.concatenate(
-            [np.arange(row.num_context, row.num_inputs) + index * length for index, row in enumerate(rows)]
-        )
-        targets_N = np.concatenate([row.targets for row in rows])
+        scored = [np.arange(row.num_context, len(row.inputs)) + index * length for index, row in enumerate(rows)]
+        targets_N = torch.from_numpy(np.concatenate([row.targets for row in rows])).to(device)
         try:
             hidden_BTD = model.hidden(torch.from_numpy(tokens_BT).to(device))
-            hidden_ND = hidden_BTD.flatten(0, 1).index_select(0, torch.from_numpy(scored_N).to(device))
-            nll_N = token_losses(hidden_ND, model.head, torch.from_numpy(targets_N).to(device)).cpu().numpy()
+            hidden_ND = hidden_BTD.flatten(0, 1).index_select(0, torch.from_numpy(np.concatenate(scored)).to(device))
+            nll_N: NDArray[np.float64] = token_losses(hidden_ND, model.head, targets_N).cpu().numpy()
         except (MemoryError, torch.OutOfMemoryError):
             raise TemporaryError(
                 f"tile of {tokens_BT.shape[0]} × {length} tokens: out of memory; lower --tile-tokens or --max-length "

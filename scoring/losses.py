@@ -32,20 +32,20 @@ class Head:
         softcap: ``softcap * tanh(logits / softcap)`` (Gemma 2's ``final_logit_softcapping``).
     """
 
-    weight_VD: Tensor
-    bias_V: Tensor | None = None
+    weight_VD: Tensor  # noqa: N815 - shape letters
+    bias_V: Tensor | None = None  # noqa: N815 - shape letters
     multiplier: float | None = None
     divisor: float | None = None
     softcap: float | None = None
 
 
-def make_head(embeddings: torch.nn.Module, config: PreTrainedConfig) -> Head:
+def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
     """Read the head of a model; the self-test proves the reading against ``model(...).logits``."""
-    bias = getattr(embeddings, "bias", None)
+    parameters = {name: parameter.detach().float() for name, parameter in projection.named_parameters(recurse=False)}
     divides = str(config.model_type).startswith("granite")
     return Head(
-        weight_VD=embeddings.weight.detach().float(),
-        bias_V=None if bias is None else bias.detach().float(),
+        weight_VD=parameters["weight"],
+        bias_V=parameters.get("bias"),
         multiplier=getattr(config, "logit_scale", None),
         divisor=getattr(config, "logits_scaling", None) if divides else None,
         softcap=getattr(config, "final_logit_softcapping", None),

@@ -8,13 +8,35 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 FINE_STEP = 16
 FINE_UP_TO = 128
 STEPS_PER_OCTAVE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a tile computes of one window.
+
+    Attributes:
+        inputs: int64 ids [num_inputs].
+        targets: int64 ids of the scored targets [num_inputs - num_context].
+        num_context: Leading inputs whose targets are not scored here.
+    """
+
+    inputs: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    num_context: int = 0
+
+
+TileFunction = Callable[[int, Sequence[Row]], list[NDArray[np.float64]]]
+"""Takes a length T and at most B rows; gives each row's scored losses in nats, float64."""
 
 
 class HasLength(Protocol):

@@ -1,0 +1,157 @@
+"""``python -m scoring``: thin commands around plan → run → status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from schemas.console import emit, notice, output_options, terminates_cleanly
+from schemas.version import VERSION
+
+if TYPE_CHECKING:
+    from schemas.manifests import RankStatus
+    from scoring.config import ScoringSettings
+
+FOLDER = click.Path(path_type=Path)
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+MODEL_OPTIONS = (
+    click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with a [scoring] table."),
+    click.option("--tile-rows", type=click.Choice(["auto", "1"]), help="1: each row in a tile of its own."),
+    click.option("--tile-tokens", type=int, metavar="N", help="Tokens of one forward pass. Default: 1024."),
+    click.option("--threads-per-rank", type=int, metavar="N", help="Default: the node's cores, shared out."),
+    click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), help="Default: auto."),
+    click.option("--precision", type=click.Choice(["fp32", "mixed", "bf16"]), help="Default: fp32."),
+    click.option("--prefix", type=click.Choice(["auto", "bos", "eos", "none"]), help="Unscored first token."),
+    click.option("--stride", type=int, metavar="N", help="Step between windows. Default: --max-length."),
+    click.option("--max-length", type=int, metavar="N", help="Tokens of a window. Default: the model's limit."),
+    click.option("--tokenizer", type=FOLDER, metavar="DIR", help="Tokenizer folder, if not the model's own."),
+    click.option("--model", type=FOLDER, metavar="DIR_OR_GGUF", help="Hugging Face folder, or GGUF file."),
+)
+
+
+def model_options(command: CommandT) -> CommandT:
+    """Add the options that decide what is computed."""
+    for option in MODEL_OPTIONS:
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="exactppl")
+def cli() -> None:
+    """Score every record of a build with a language model, the same bits for any number of ranks.
+
+    BUILD is a corpus folder (its current build is taken) or one build in it.
+
+    Exit codes: 0 done, 2 usage, 65 data or verification, 75 run again, 77 access, 130 and 143 stopped.
+    Under torchrun a failed rank always gives 1; `status` tells the true code.
+    """
+
+
+@cli.command()
+@click.argument("build", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, metavar="RUN", help="Run folder; resumed when it holds this run.")
+@model_options
+@click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Silence after which a rank is lost. Default: 300.")
+@click.option("--limit-blocks", type=int, metavar="N", help="Score the first N blocks only; marked in every output.")
+@output_options
+def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) -> None:
+    """Score a build; start with torchrun for several ranks.
+
+    An interrupted run is resumed by the same command, with any number of ranks.
+    """
+    from schemas.logs import setup_logging
+    from scoring.assignment import rank_identity
+    from scoring.run import run_rank
+
+    setup_logging(verbose)
+    settings = _settings(options)
+    identity = rank_identity()
+    with terminates_cleanly():
+        manifest = run_rank(build, out, settings, identity=identity)
+    if identity.rank == 0:
+        from scoring.summary import summary, summary_lines
+
+        figures = summary(manifest, out)
+        emit(figures, summary_lines(figures), as_json=as_json)
+
+
+@cli.command()
+@click.argument("build", type=FOLDER)
+@click.option("--ranks", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks to plan for.")
+@click.option("--limit-blocks", type=click.IntRange(min=1), metavar="N", help="Plan the first N blocks only.")
+@output_options
+def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, verbose: int) -> None:
+    """Show how the blocks of a build would be dealt to ranks; loads no model."""
+    from schemas.folders import open_build
+    from schemas.logs import setup_logging
+    from scoring.assignment import assign, blocks_of, imbalance
+
+    setup_logging(verbose)
+    blocks = blocks_of(open_build(build).manifest, limit=limit_blocks)
+    dealt = assign(blocks, ranks)
+    rows = [
+        {"rank": rank, "num_blocks": len(keys), "estimated_tokens": sum(blocks[key] for key in keys)}
+        for rank, keys in enumerate(dealt)
+    ]
+    ratio = imbalance(blocks, dealt)
+    lines = ["rank  blocks  estimated tokens"]
+    lines += [f"{row['rank']:4d}  {row['num_blocks']:6,d}  {row['estimated_tokens']:16,d}" for row in rows]
+    lines.append(f"busiest rank over mean: {ratio:.3f}")
+    emit({"ranks": rows, "max_over_mean": ratio}, lines, as_json=as_json)
+
+
+@cli.command()
+@click.argument("folder", metavar="RUN", type=FOLDER)
+@output_options
+def status(folder: Path, *, as_json: bool, verbose: int) -> int:
+    """Show what each rank was last doing, and exit with the run's true code: 0 when it is complete."""
+    from schemas.logs import setup_logging
+    from scoring.status import read_statuses, true_exit_code
+
+    setup_logging(verbose)
+    statuses = read_statuses(folder)
+    exit_code = true_exit_code(folder, statuses)
+    result = {"exit_code": exit_code, "ranks": [item.model_dump(mode="json") for item in statuses]}
+    emit(result, [*map(_status_line, statuses), f"run: exit code {exit_code}"], as_json=as_json)
+    return exit_code
+
+
+@cli.command()
+@model_options
+@output_options
+def selftest(*, as_json: bool, verbose: int, **options: Any) -> None:
+    """Prove on this device that a record's loss depends on nothing but the record."""
+    from schemas.logs import setup_logging
+    from scoring.assignment import rank_identity
+    from scoring.session import open_session
+
+    setup_logging(verbose)
+    settings = _settings(options)
+    notice("loading the model and running a few tiles")
+    with open_session(settings, None, identity=rank_identity()) as session:
+        outcomes = session.selftest.outcomes()
+        shape = session.fingerprint["device"]["class"]
+    lines = [f"device           {shape}", *(f"{claim:16s} {outcome}" for claim, outcome in outcomes.items())]
+    emit({"device": shape, "selftest": outcomes}, lines, as_json=as_json)
+
+
+def _settings(options: dict[str, Any]) -> ScoringSettings:
+    from schemas.settings import load_settings
+    from scoring.config import ScoringSettings
+
+    config_file = options.pop("config")
+    return load_settings(ScoringSettings, "scoring", flags=options, config_file=config_file)
+
+
+def _status_line(status: RankStatus) -> str:
+    seconds = status.updated_at - status.started_at
+    rate = status.num_tokens / seconds if seconds > 0 else 0.0
+    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+    blocks = f"{status.num_blocks_done} of {status.num_blocks_planned} blocks, {rate:,.0f} tokens/s"
+    message = f": {status.message}" if status.message else ""
+    return f"rank {status.rank}: {status.state}, {blocks}{code}{message}"

@@ -1,0 +1,111 @@
+"""What a run's numbers depend on, and the id that follows from it.
+
+Two runs with one fingerprint have the same bits, however many ranks made them; a partial of another fingerprint is
+never reused. World size, node names and paths are not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from schemas.canonical import canonical_json
+from schemas.folders import Build
+from schemas.version import VERSION
+from scoring.checkpoints import Checkpoint, locate
+from scoring.config import ScoringSettings
+from scoring.engine import Windowing
+from scoring.losses import HEAD_CHUNK
+from scoring.tiles import TileMenu
+from scoring.tokens import Encoder
+
+if TYPE_CHECKING:
+    from scoring.models import LoadedModel
+
+LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
+
+
+def build_part(build: Build, limit_blocks: int | None) -> dict[str, Any]:
+    """The build by id and digest, and how much of it is scored."""
+    return {
+        "build_id": build.manifest.build_id,
+        "limit_blocks": limit_blocks,
+        "manifest_sha256": build.commit.manifest.sha256,
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """This program's version, and those of the libraries that compute."""
+    return {"exactppl": VERSION, **{name: version(name) for name in LIBRARIES}}
+
+
+def model_part(checkpoint: Checkpoint, model: LoadedModel) -> dict[str, Any]:
+    """Weights by digest, and how they are held."""
+    return {
+        "architecture": type(model.model).__name__,
+        "attention": model.attention,
+        "files_sha256": checkpoint.weight_digests(),
+        "format": checkpoint.kind,
+        "num_parameters": model.num_parameters,
+        "quantization": "none",
+    }
+
+
+def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSettings) -> dict[str, Any]:
+    """Tokenizer by digest, and the prefix rule with the token that it chose."""
+    return {
+        "files_sha256": checkpoint.tokenizer_digests(),
+        "prefix_policy": settings.prefix,
+        "prefix_token_id": encoder.prefix_id,
+        "special_tokens_in_text": "read as text",
+    }
+
+
+def compute_part(windowing: Windowing, menu: TileMenu, settings: ScoringSettings) -> dict[str, Any]:
+    """Shapes and precision of the forward passes."""
+    return {
+        "head_chunk": HEAD_CHUNK,
+        "max_length": windowing.max_length,
+        "precision": settings.precision,
+        "stride": windowing.stride,
+        "tile_lengths": list(menu.lengths),
+        "tile_rows": "1" if menu.one_row else "auto",
+        "tile_tokens": menu.tokens,
+    }
+
+
+def run_id_of(fingerprint: dict[str, Any]) -> str:
+    """``r-`` and 16 hex digits of the SHA-256 of the canonical fingerprint."""
+    return "r-" + hashlib.sha256(canonical_json(fingerprint)).hexdigest()[:16]
+
+
+def differing_parts(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Dotted names of the entries, two levels deep, in which two fingerprints differ."""
+    names: list[str] = []
+    for part in sorted(one.keys() | other.keys()):
+        left, right = one.get(part, {}), other.get(part, {})
+        keys = sorted(left.keys() | right.keys())
+        names.extend(f"{part}.{key}" for key in keys if left.get(key) != right.get(key))
+    return names
+
+
+def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: Build) -> list[str]:
+    """What these settings ask for otherwise than a finished run has it, told without loading the model."""
+    checkpoint = locate(settings.model, settings.tokenizer)
+    compute, device, tokenizer = found["compute"], found["device"], found["tokenizer"]
+    agrees = {
+        "build": found["build"] == build_part(build, settings.limit_blocks),
+        "device": settings.device == "auto" or device["class"].startswith(settings.device),
+        "libraries": found["libraries"] == library_versions(),
+        "max_length": settings.max_length in (None, compute["max_length"]),
+        "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
+        "precision": settings.precision == compute["precision"],
+        "prefix": settings.prefix == tokenizer["prefix_policy"],
+        "stride": settings.stride in (None, compute["stride"]),
+        "threads_per_rank": settings.threads_per_rank in (None, device["threads_per_rank"]),
+        "tile_rows": settings.tile_rows in ("auto", compute["tile_rows"]),
+        "tile_tokens": settings.tile_tokens == compute["tile_tokens"],
+        "tokenizer": tokenizer["files_sha256"] == checkpoint.tokenizer_digests(),
+    }
+    return [name for name, holds in agrees.items() if not holds]

@@ -1,0 +1,73 @@
+"""The end of a run: exact totals that every rank has checked, and the document that seals all partials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from schemas.documents import read_document, write_document
+from schemas.errors import DataError
+from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
+from schemas.seals import seal_file
+from schemas.tables import STATUS_NON_FINITE
+from schemas.tally import Tally
+from scoring.resume import RankLedger
+from scoring.sync import ControlPlane
+
+
+def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, max_quarantined: float) -> RunManifest:
+    """Reduce the ranks' ledgers, and seal the run.
+
+    Args:
+        run: Run folder.
+        plane: The other ranks.
+        ledger: What this rank answers for.
+        run_id: Of the run.
+        max_quarantined: Share of records with a non-finite loss that is tolerated.
+
+    Returns:
+        The sealed manifest, equal on every rank.
+
+    Raises:
+        DataError: too many records are quarantined; the run is left unsealed.
+        IntegrityError: the reduction is not exact on some rank.
+        TemporaryError: a rank was lost.
+    """
+    total = plane.sum_exactly(ledger.tally)
+    ledgers = plane.gather("ledgers", (ledger.entries, ledger.skipped))
+    skipped = {status: sum(part[status] for _, part in ledgers) for status in ledger.skipped}
+    _check_quarantine(total, skipped, max_quarantined)
+    entries = [entry for part, _ in ledgers for entry in part]
+    manifest = RunManifest(
+        run_id=run_id,
+        header=seal_file(run / RUN_FILE),
+        totals=run_totals(total, skipped),
+        partials=sorted(entries, key=lambda entry: (entry.shard_id, entry.block)),
+        num_ranks=plane.identity.num_ranks,
+    )
+    if plane.identity.rank == 0:
+        write_document(run / COMPLETE_FILE, manifest)
+    plane.wait_for_all("sealed")
+    return read_document(run / COMPLETE_FILE, RunManifest)
+
+
+def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:
+    """A tally and the skipped records as they stand in the document."""
+    return RunTotals(
+        loss_nats=dict(total.loss_nats.to_json()),
+        num_tokens=total.num_tokens,
+        num_words=total.num_words,
+        num_bytes=total.num_bytes,
+        num_records=total.num_records,
+        skipped=skipped,
+    )
+
+
+def _check_quarantine(total: Tally, skipped: dict[str, int], max_quarantined: float) -> None:
+    num_quarantined = skipped[STATUS_NON_FINITE]
+    num_records = total.num_records + sum(skipped.values())
+    if num_quarantined > max_quarantined * num_records:
+        raise DataError(
+            f"{num_quarantined} of {num_records} records have a NaN or infinite loss, at most {max_quarantined:g} of "
+            f"them may; their ids stand in the partials with status {STATUS_NON_FINITE}; check the model, or raise "
+            "--max-quarantined"
+        )

@@ -1,0 +1,104 @@
+"""What an earlier launch has left: sound partials are verified and kept, broken ones removed and scored again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.errors import IntegrityError
+from schemas.manifests import PARTIALS_FOLDER, STATUS_FOLDER, PartialEntry
+from schemas.partials import BlockKey, PartialFile, list_partials, read_partial, skipped_of, tally_of
+from schemas.seals import TEMPORARY_PREFIX, label
+from schemas.tables import SKIPPED_STATUSES, content_digest
+from schemas.tally import Tally
+from scoring.status import status_path
+
+logger = logging.getLogger("scoring.resume")
+
+
+@dataclass(slots=True)
+class RankLedger:
+    """What one rank answers for: partials that it wrote, and those of earlier launches that it verified."""
+
+    entries: list[PartialEntry] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    skipped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SKIPPED_STATUSES, 0))
+
+    def include(self, run: Path, partial: PartialFile, *, run_id: str, features: list[str]) -> None:
+        """Verify a partial on disk and count it.
+
+        Raises:
+            IntegrityError: it is not a sound partial of this run.
+        """
+        table, seal = read_partial(partial, run_id=run_id, features=features)
+        entry = PartialEntry(
+            shard_id=partial.key.shard_id,
+            block=partial.key.block,
+            path=partial.path.relative_to(run).as_posix(),
+            seal=seal,
+            content_digest=content_digest(table),
+        )
+        self.entries.append(entry)
+        self.tally = self.tally.merge(tally_of(table))
+        for status, count in skipped_of(table).items():
+            self.skipped[status] += count
+
+
+def clean_up(run: Path, num_ranks: int) -> None:
+    """Remove half-written files and the status files of ranks that this launch does not have; for rank 0 alone."""
+    for folder in (run, run / STATUS_FOLDER, *(run / PARTIALS_FOLDER).glob("rank-*")):
+        for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
+    for path in (run / STATUS_FOLDER).glob("rank-*.json"):
+        if path.name not in {status_path(run, rank).name for rank in range(num_ranks)}:
+            path.unlink(missing_ok=True)
+
+
+def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[PartialFile]:
+    """The partials that earlier launches left, one for each block.
+
+    Raises:
+        IntegrityError: a partial is of no expected block, or two of one block differ.
+    """
+    found: dict[BlockKey, PartialFile] = {}
+    for partial in list_partials(run):
+        if partial.key not in expected:
+            raise IntegrityError(f"{label(partial.path)}: its block is not part of this run; remove the file")
+        first = found.setdefault(partial.key, partial)
+        if first is not partial and first.digest != partial.digest:
+            raise IntegrityError(
+                f"{label(partial.path)}: differs from {label(first.path)}, of the same block; remove both, score again"
+            )
+    return list(found.values())
+
+
+def remove_twins(run: Path, kept: Iterable[PartialFile]) -> None:
+    """Remove equal second partials of one block, which two launches at once can leave; for rank 0 alone."""
+    paths = {partial.path for partial in kept}
+    for partial in list_partials(run):
+        if partial.path not in paths:
+            logger.warning("removed a second partial of a block: %s", partial.path)
+            partial.path.unlink()
+
+
+def take_over(
+    run: Path, partials: Iterable[PartialFile], *, run_id: str, features: list[str]
+) -> tuple[RankLedger, list[BlockKey]]:
+    """Verify a share of the finished partials.
+
+    Returns:
+        The ledger of the sound ones, and their blocks. Broken files are removed, so that they are scored again.
+    """
+    ledger, sound = RankLedger(), []
+    for partial in partials:
+        try:
+            ledger.include(run, partial, run_id=run_id, features=features)
+        except IntegrityError as error:
+            logger.warning("a broken partial will be scored again: %s", partial.path)
+            logger.debug("reason: %s", type(error).__name__)
+            partial.path.unlink(missing_ok=True)
+        else:
+            sound.append(partial.key)
+    return ledger, sound

@@ -1,0 +1,224 @@
+"""One rank of a scoring run: from the build to its sealed partials, and the totals that all ranks agree on."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.console import Progress
+from schemas.documents import read_document, write_document
+from schemas.errors import TemporaryError, UsageError
+from schemas.folders import Build, open_build
+from schemas.manifests import COMPLETE_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
+from schemas.partials import BlockKey, rank_folder, write_partial
+from schemas.seals import label
+from scoring.assignment import RankIdentity, assign, blocks_of
+from scoring.blocks import read_blocks
+from scoring.config import ScoringSettings
+from scoring.engine import score_blocks
+from scoring.fingerprint import differing_parts, differing_requests
+from scoring.finish import finish
+from scoring.partials import partial_table
+from scoring.resume import RankLedger, clean_up, finished_partials, remove_twins, take_over
+from scoring.session import Session, open_session
+from scoring.status import StatusFile
+from scoring.sync import ControlPlane, control_plane
+from scoring.tiles import Row, TileFunction
+
+logger = logging.getLogger("scoring.run")
+
+
+@dataclass(slots=True)
+class Rank:
+    """One process of a run, with its ways to speak to the others and to people."""
+
+    folder: Path
+    identity: RankIdentity
+    plane: ControlPlane
+    status: StatusFile
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 alone writes what there is once."""
+        return self.identity.rank == 0
+
+
+def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity: RankIdentity) -> RunManifest:
+    """Score this rank's blocks and take part in the totals.
+
+    Args:
+        build_path: Corpus folder or build folder.
+        run: Run folder; made when absent, resumed when it holds the same run.
+        settings: Of the run, the same on every rank.
+        identity: Which rank this is.
+
+    Returns:
+        The complete run, equal on every rank.
+
+    Raises:
+        PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
+    """
+    build = open_build(build_path)
+    settings = _with_threads_of(run, settings)
+    done = finished_run(build, run, settings)
+    if done is not None:
+        return done
+    status = StatusFile(run, identity.rank, identity.num_ranks)
+    with status.reporting(), control_plane(identity, timeout_seconds=settings.timeout) as plane:
+        rank = Rank(run, identity, plane, status)
+        with _only_job(rank), open_session(settings, build, identity=identity) as session:
+            expected = blocks_of(build.manifest, limit=settings.limit_blocks)
+            _agree_on_header(rank, build, session, settings)
+            ledger, missing = _resume(rank, build, session, expected)
+            mine = assign(missing, identity.num_ranks)[identity.rank]
+            _score(rank, build, session, ledger=ledger, work={key: missing[key] for key in mine})
+            status.say("waiting")
+            return finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
+
+
+def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManifest | None:
+    """The manifest of a run that is complete already, when these settings ask for nothing else.
+
+    Raises:
+        UsageError: the folder holds a complete run of another build, model, tokenizer or setting.
+    """
+    if not (run / COMPLETE_FILE).is_file():
+        _require_run_folder(run)
+        return None
+    header = read_document(run / RUN_FILE, RunHeader)
+    differing = differing_requests(header.fingerprint, settings, build)
+    if differing:
+        raise UsageError(
+            f"{label(run)}: holds a finished run that differs in {', '.join(differing)}; use another --out"
+        )
+    return read_document(run / COMPLETE_FILE, RunManifest)
+
+
+def _require_run_folder(run: Path) -> None:
+    known = {RUN_FILE, PARTIALS_FOLDER, STATUS_FOLDER}
+    if run.exists() and (not run.is_dir() or {path.name for path in run.iterdir()} - known):
+        raise UsageError(f"{label(run)}: holds files that are no run's; name an empty or absent folder with --out")
+
+
+@contextmanager
+def _only_job(rank: Rank) -> Iterator[None]:
+    """Hold the run folder against a second job; rank 0 locks for all, and tidies up before any other rank looks."""
+    rank.folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(rank.folder, os.O_RDONLY) if rank.leads else None
+    try:
+        if descriptor is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TemporaryError(f"{label(rank.folder)}: another scoring job is at work; wait for it") from None
+            except OSError:
+                logger.info("the file system has no locks; see that one job only writes to %s", rank.folder)
+            clean_up(rank.folder, rank.identity.num_ranks)
+        rank.plane.wait_for_all("folder")
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _agree_on_header(rank: Rank, build: Build, session: Session, settings: ScoringSettings) -> None:
+    """All ranks have one fingerprint, which is that of the folder; rank 0 writes run.json."""
+    fingerprints = rank.plane.gather("fingerprints", session.fingerprint)
+    for other, fingerprint in enumerate(fingerprints):
+        if fingerprint != fingerprints[0]:
+            names = ", ".join(differing_parts(fingerprint, fingerprints[0]))
+            raise UsageError(f"rank {other} differs from rank 0 in {names}; ranks must be of one kind in one run")
+    rank.status.run_id = session.run_id
+    path = rank.folder / RUN_FILE
+    is_resumed = path.exists()
+    rank.plane.wait_for_all("header")
+    if is_resumed:
+        header = read_document(path, RunHeader)
+        if header.run_id != session.run_id:
+            names = ", ".join(differing_parts(session.fingerprint, header.fingerprint))
+            raise UsageError(f"{label(path)}: this run would differ in {names}; use another --out")
+    elif rank.leads:
+        header = RunHeader(
+            run_id=session.run_id,
+            build_id=build.manifest.build_id,
+            model_name=session.checkpoint.name,
+            fingerprint=session.fingerprint,
+            selftest=session.selftest.outcomes(),
+            limited_to=settings.limit_blocks,
+        )
+        write_document(path, header)
+
+
+def _resume(
+    rank: Rank, build: Build, session: Session, expected: dict[BlockKey, int]
+) -> tuple[RankLedger, dict[BlockKey, int]]:
+    """Verify what is there, each rank its share; the blocks that nobody vouches for are to be scored."""
+    found = finished_partials(rank.folder, expected)
+    rank.plane.wait_for_all("listed")
+    if rank.leads:
+        remove_twins(rank.folder, found)
+    share = found[rank.identity.rank :: rank.identity.num_ranks]
+    features = list(build.manifest.features)
+    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, features=features)
+    done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
+    return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
+
+
+def _score(rank: Rank, build: Build, session: Session, *, ledger: RankLedger, work: dict[BlockKey, int]) -> None:
+    """Score blocks, publishing each as soon as it is done."""
+    carried: dict[BlockKey, pa.Table] = {}
+
+    def texts() -> Iterator[tuple[BlockKey, Sequence[str]]]:
+        # In the order of the shards, so that each is opened and verified once.
+        for block in read_blocks(build, sorted(work)):
+            carried[block.key] = block.carried
+            yield block.key, block.texts
+
+    status, features = rank.status, list(build.manifest.features)
+    status.num_blocks_planned = len(work)
+    title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
+    with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress:
+        scored = score_blocks(
+            texts(),
+            encoder=session.encoder,
+            windowing=session.windowing,
+            menu=session.menu,
+            compute=_observed(session.compute, rank, progress),
+        )
+        for key, results in scored:
+            table = partial_table(carried.pop(key), results, session.fingerprint["compute"]["precision"])
+            partial = write_partial(rank_folder(rank.folder, rank.identity.rank), table, run_id=session.run_id, key=key)
+            ledger.include(rank.folder, partial, run_id=session.run_id, features=features)
+            status.num_blocks_done += 1
+
+
+def _observed(compute: TileFunction, rank: Rank, progress: Progress) -> TileFunction:
+    """The tile function, with a sign of life to the other ranks and to people after each tile."""
+
+    def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        losses = compute(length, rows)
+        num_tokens = sum(map(len, losses))
+        rank.plane.beat()
+        rank.status.num_tokens += num_tokens
+        rank.status.say("scoring", force=False)
+        progress.advance(num_tokens)
+        return losses
+
+    return observed
+
+
+def _with_threads_of(run: Path, settings: ScoringSettings) -> ScoringSettings:
+    """A resumed run keeps its thread count, whatever the world size makes the default now."""
+    if settings.threads_per_rank is not None or not (run / RUN_FILE).is_file():
+        return settings
+    header = read_document(run / RUN_FILE, RunHeader)
+    return settings.model_copy(update={"threads_per_rank": header.fingerprint["device"]["threads_per_rank"]})

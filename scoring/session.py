@@ -1,0 +1,93 @@
+"""Everything a rank computes with, loaded and proven once, and the fingerprint that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import UsageError
+from schemas.folders import Build
+from scoring.assignment import RankIdentity
+from scoring.checkpoints import Checkpoint, locate
+from scoring.config import ScoringSettings
+from scoring.devices import choose_device, default_threads, device_class, set_up
+from scoring.engine import Windowing
+from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
+from scoring.forward import make_tile_function
+from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_model
+from scoring.selftest import SelfTest, require_passed, run_selftest
+from scoring.tiles import TileFunction, TileMenu, make_menu
+from scoring.tokens import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A loaded model with all that scoring needs; ``compute`` works only inside ``open_session``."""
+
+    checkpoint: Checkpoint
+    encoder: Encoder
+    windowing: Windowing
+    menu: TileMenu
+    compute: TileFunction
+    selftest: SelfTest
+    fingerprint: dict[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """The id that follows from the fingerprint."""
+        return run_id_of(self.fingerprint)
+
+
+@contextmanager
+def open_session(settings: ScoringSettings, build: Build | None, *, identity: RankIdentity) -> Iterator[Session]:
+    """Load model and tokenizer, set the device up, and prove the four claims of the self-test.
+
+    Args:
+        settings: Of the run.
+        build: What will be scored; none for a bare self-test.
+        identity: Of this rank: it decides the GPU and the share of the cores.
+
+    Raises:
+        UsageError: something does not fit together.
+        IntegrityError: the self-test failed.
+    """
+    checkpoint = locate(settings.model, settings.tokenizer)
+    device = choose_device(settings.device, local_rank=identity.local_rank)
+    num_threads = settings.threads_per_rank or default_threads(identity.num_local_ranks)
+    set_up(device, num_threads)
+    encoder = load_encoder(checkpoint, policy=settings.prefix)
+    model = load_model(checkpoint, precision=settings.precision, device=device)
+    check_vocabulary(encoder, model)
+    windowing = choose_windowing(settings, model)
+    one_row = settings.tile_rows == "1" or model.has_experts
+    menu = make_menu(windowing.max_length, tokens=settings.tile_tokens, one_row=one_row)
+    compute = make_tile_function(model, menu)
+    fingerprint = {
+        "build": {} if build is None else build_part(build, settings.limit_blocks),
+        "compute": compute_part(windowing, menu, settings),
+        "device": {"class": device_class(device), "threads_per_rank": num_threads},
+        "libraries": library_versions(),
+        "model": model_part(checkpoint, model),
+        "tokenizer": tokenizer_part(checkpoint, encoder, settings),
+    }
+    with model.computing():
+        selftest = run_selftest(model, menu, compute, num_threads=num_threads)
+        require_passed(selftest)
+        yield Session(checkpoint, encoder, windowing, menu, compute, selftest, fingerprint)
+
+
+def choose_windowing(settings: ScoringSettings, model: LoadedModel) -> Windowing:
+    """Window length and step from the settings and the model's own limit.
+
+    Raises:
+        UsageError: the windows are longer than the model's positions, or the step would lose tokens.
+    """
+    max_length = settings.max_length or model.max_positions or FALLBACK_MAX_LENGTH
+    if model.max_positions and max_length > model.max_positions:
+        raise UsageError(f"max_length {max_length}: the model has {model.max_positions} positions; lower --max-length")
+    stride = settings.stride or max_length
+    if stride > max_length:
+        raise UsageError(f"stride {stride} is over max_length {max_length}: tokens would be lost; lower --stride")
+    return Windowing(max_length=max_length, stride=stride)

@@ -1,0 +1,119 @@
+"""Side files that say what each rank was last doing, and the true exit code of a run.
+
+torchrun turns every rank's exit code into 1, so each rank leaves its own in ``status/rank-NNNNN.json``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.documents import read_document, write_document
+from schemas.errors import (
+    EXIT_BUG,
+    EXIT_DATA,
+    EXIT_DENIED,
+    EXIT_DONE,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    EXIT_TEMPORARY,
+    EXIT_USAGE,
+    PipelineError,
+    StoppedError,
+    UsageError,
+)
+from schemas.logs import frames
+from schemas.manifests import COMPLETE_FILE, STATUS_FOLDER, RankState, RankStatus
+from schemas.seals import label
+
+SECONDS_BETWEEN_WRITES = 2.0
+# Which failure explains the others: a rank that was stopped or lost its peers only followed another one.
+BY_WEIGHT = (EXIT_DATA, EXIT_DENIED, EXIT_USAGE, EXIT_BUG, EXIT_TEMPORARY, EXIT_SIGTERM, EXIT_SIGINT)
+
+
+def status_path(run: Path, rank: int) -> Path:
+    """Where a rank says what it does."""
+    return run / STATUS_FOLDER / f"rank-{rank:05d}.json"
+
+
+@dataclass(slots=True)
+class StatusFile:
+    """A rank's status file, replaced at most every two seconds while it works."""
+
+    run: Path
+    rank: int
+    num_ranks: int
+    run_id: str | None = None
+    num_blocks_done: int = 0
+    num_blocks_planned: int = 0
+    num_tokens: int = 0
+    started_at: float = field(default_factory=time.time)
+    written_at: float = 0.0
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Leave the outcome of the block in the file, whatever it is."""
+        self.say("starting")
+        try:
+            yield
+        except PipelineError as error:
+            state: RankState = "stopped" if isinstance(error, StoppedError) else "failed"
+            self._last_words(state, str(error), error.exit_code)
+            raise
+        except KeyboardInterrupt:
+            self._last_words("stopped", "stopped by SIGINT", EXIT_SIGINT)
+            raise
+        except Exception as error:
+            self._last_words("failed", f"bug: {frames(error)}", EXIT_BUG)
+            raise
+        self.say("done", exit_code=EXIT_DONE)
+
+    def _last_words(self, state: RankState, message: str, exit_code: int) -> None:
+        with suppress(PipelineError):  # a full disk must not hide why the rank failed
+            self.say(state, message=message, exit_code=exit_code)
+
+    def say(self, state: RankState, *, message: str = "", exit_code: int | None = None, force: bool = True) -> None:
+        """Write the file; without ``force`` only when the last one is old enough."""
+        now = time.time()
+        if not force and now - self.written_at < SECONDS_BETWEEN_WRITES:
+            return
+        self.written_at = now
+        document = RankStatus(
+            run_id=self.run_id,
+            rank=self.rank,
+            num_ranks=self.num_ranks,
+            state=state,
+            exit_code=exit_code,
+            message=message,
+            num_blocks_done=self.num_blocks_done,
+            num_blocks_planned=self.num_blocks_planned,
+            num_tokens=self.num_tokens,
+            started_at=self.started_at,
+            updated_at=now,
+        )
+        write_document(status_path(self.run, self.rank), document, replace=True)
+
+
+def read_statuses(run: Path) -> list[RankStatus]:
+    """The statuses of all ranks of the last launch, by rank.
+
+    Raises:
+        UsageError: no rank has ever written here.
+        IntegrityError: a status file is damaged.
+    """
+    folder = run / STATUS_FOLDER
+    paths = sorted(folder.glob("rank-*.json")) if folder.is_dir() else []
+    if not paths:
+        raise UsageError(f"{label(run)}: no status files; name a run folder (the --out of scoring run)")
+    return [read_document(path, RankStatus) for path in paths]
+
+
+def true_exit_code(run: Path, statuses: Sequence[RankStatus]) -> int:
+    """0 when the run is complete, else the failure that explains the others; 75 while it is unfinished."""
+    if (run / COMPLETE_FILE).is_file():
+        return EXIT_DONE
+    codes = {status.exit_code for status in statuses} - {None, EXIT_DONE}
+    return next((code for code in BY_WEIGHT if code in codes), EXIT_TEMPORARY)
