@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import strategies as st
 
 from aggregate.collect import collect
 from aggregate.crossings import parse_crossings
@@ -37,6 +38,7 @@ from schemas.partials import BlockKey, rank_folder, skipped_of, tally_of, write_
 from schemas.report import Report
 from schemas.seals import publish_with, seal_bytes, seal_file
 from schemas.tables import (
+    SKIPPED_STATUSES,
     STATUS_NO_TOKENS,
     STATUS_SCORED,
     content_digest,
@@ -64,6 +66,12 @@ class MadeRecord:
     num_words: int = 1
     num_bytes: int = 4
     reason: str = STATUS_NO_TOKENS
+    text: str | None = None
+
+    @property
+    def note(self) -> str:
+        """Its text; a short synthetic one by default."""
+        return f"synthetic note {self.name}" if self.text is None else self.text
 
     @property
     def record_id(self) -> bytes:
@@ -276,7 +284,7 @@ def _write_shard(
 
 
 def _shard_table(rows: Sequence[MadeRecord], features: Sequence[str]) -> pa.Table:
-    texts = [f"synthetic note {record.name}" for record in rows]
+    texts = [record.note for record in rows]
     columns: dict[str, Any] = {
         "record_id": [record.record_id for record in rows],
         "raw_id": [record.name for record in rows],
@@ -285,7 +293,7 @@ def _shard_table(rows: Sequence[MadeRecord], features: Sequence[str]) -> pa.Tabl
         "encounter_id": [None] * len(rows),
         "text": texts,
         "num_bytes": [len(text.encode()) for text in texts],
-        "estimated_tokens": [1] * len(rows),
+        "estimated_tokens": [max(1, len(text) // 4) for text in texts],
     }
     columns |= {f"feature.{name}": [record.features[index] for record in rows] for index, name in enumerate(features)}
     return pa.table(columns, schema=shard_schema(features))
@@ -320,4 +328,24 @@ def _status(run_id: str, rank: int, num_ranks: int) -> RankStatus:
         num_tokens=1,
         started_at=1000.0 + rank,
         updated_at=2000.0 + rank,
+    )
+
+
+def made_records(features: int = 0) -> st.SearchStrategy[list[MadeRecord]]:
+    """Up to twelve records of few departments, patients and feature values, some of them skipped."""
+    texts = st.sampled_from([None, "", "a", "b", "(null)"])
+    record = st.builds(
+        MadeRecord,
+        name=st.just(""),
+        department=st.sampled_from([None, "", "ENT", "科室"]),
+        patient=st.sampled_from([None, "p1", "p2", "p3"]),
+        features=st.tuples(*[texts] * features),
+        loss=st.one_of(st.none(), st.floats(0, 1e4), st.sampled_from([0.1, 5e-324, 1e300])),
+        num_tokens=st.integers(1, 2000),
+        num_words=st.integers(0, 2000),
+        num_bytes=st.integers(0, 9000),
+        reason=st.sampled_from(SKIPPED_STATUSES),
+    )
+    return st.lists(record, min_size=1, max_size=12).map(
+        lambda records: [replace(record, name=f"note {index}") for index, record in enumerate(records)]
     )
