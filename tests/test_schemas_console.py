@@ -198,7 +198,7 @@ def test_help_and_version_are_results(flag: str, start_of_output: str) -> None:
     done = run(flag)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(words)
+    assert done.stdout.startswith(start_of_output)
 
 
 def test_json_is_one_object_on_stdout() -> None:
