@@ -62,12 +62,14 @@ def _places(trace: TracebackType | None) -> list[str]:
 def _message(record: logging.LogRecord) -> str:
     if record.name.split(".", 1)[0] not in OUR_LOGGERS:
         return f"message withheld ({record.module}:{record.lineno})"
+    if not isinstance(record.msg, str):
+        return f"message withheld ({record.module}:{record.lineno})"
     if not record.args:
-        return str(record.msg)
+        return record.msg
     arguments = record.args if isinstance(record.args, tuple) else (record.args,)
     try:
-        return str(record.msg) % tuple(map(_safe, arguments))
-    except (TypeError, ValueError):
+        return record.msg % tuple(map(_safe, arguments))
+    except Exception:  # noqa: BLE001 - were it to escape, logging itself would print the raw arguments
         return f"message withheld ({record.module}:{record.lineno})"
 
 
