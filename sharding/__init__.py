@@ -1,0 +1,1 @@
+"""Stage 1: records in, stratified shards out, and every record accounted for."""

@@ -1,0 +1,167 @@
+"""The whole of stage 1 on one screen: find, seal, survey, scan, plan, spill, write, commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.console import notice
+from schemas.folders import Build, open_build
+from schemas.manifests import COMMITTED_FILE
+from sharding.cluster import Cluster, ClusterOptions, connected
+from sharding.commit import Identity, commit_build, identify, make_current, make_manifest
+from sharding.config import ShardingSettings
+from sharding.identity import RecordKey, corpus_key_path, load_key, make_key
+from sharding.inputs import check_columns, find_files
+from sharding.jobs import BlockJob, ShardJob, SpillJob
+from sharding.plan import make_plan
+from sharding.scan import scan_block
+from sharding.scratch import Plan, Scratch, Survey, clear, scratch_of
+from sharding.shards import write_shard
+from sharding.sources.source import Span
+from sharding.spill import shard_parts, spill_block
+from sharding.survey import SealedFile, seal_inputs, survey_inputs
+
+DEFAULT_BLOCK_BYTES = 16 << 20
+
+log = logging.getLogger("sharding.build")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for.
+
+    Attributes:
+        inputs: Files, globs and folders.
+        corpus: Folder of all builds.
+        settings: What the result depends on.
+        cluster: Where the work runs.
+        key_path: A record key from elsewhere; the corpus' own when absent.
+        block_bytes: Size of the parts in which text files are read.
+    """
+
+    inputs: Sequence[str]
+    corpus: Path
+    settings: ShardingSettings
+    cluster: ClusterOptions
+    key_path: Path | None = None
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Inputs that were found, checked and sealed, and the build that they make."""
+
+    sealed: list[SealedFile]
+    key_path: Path
+    identity: Identity
+    scratch: Scratch
+
+
+def build_corpus(request: Request) -> tuple[Build, bool]:
+    """Make a build, resume an interrupted one, or find it finished.
+
+    Returns:
+        The committed build, and whether it was made now.
+
+    Raises:
+        PipelineError: one of its kinds; whatever is finished is kept for a rerun.
+    """
+    prepared = prepare(request)
+    folder = prepared.identity.folder(request.corpus)
+    is_new = not (folder / COMMITTED_FILE).exists()
+    if is_new:
+        with connected(request.cluster, prepared.scratch.workers()) as cluster:
+            survey = survey_blocks(request, prepared, cluster)
+            plan = _scanned_plan(request, prepared, survey, cluster=cluster)
+            _write_shards(request, prepared, survey, plan=plan, cluster=cluster)
+        # The workers are gone: nothing writes into the build any more.
+        manifest = make_manifest(
+            prepared.identity, plan, prepared.sealed, settings=request.settings, scratch=prepared.scratch
+        )
+        commit_build(folder, manifest, plan)
+    build = open_build(folder)
+    make_current(request.corpus, prepared.identity.build_id)
+    clear(prepared.scratch)
+    return build, is_new
+
+
+def plan_corpus(request: Request) -> tuple[Plan, str]:
+    """Do pass 1 only; a build of the same inputs goes on from here. Returns the plan and the id of the build."""
+    prepared = prepare(request)
+    with connected(request.cluster, prepared.scratch.workers()) as cluster:
+        survey = survey_blocks(request, prepared, cluster)
+        return _scanned_plan(request, prepared, survey, cluster=cluster), prepared.identity.build_id
+
+
+def prepare(request: Request) -> Prepared:
+    """Everything that can be known before a record is read."""
+    files, num_ignored = find_files(request.inputs, request.settings.format)
+    check_columns(files, request.settings)
+    if num_ignored:
+        notice(f"inputs: {num_ignored} files of no known format in the folders are left out")
+    key, key_path = _record_key(request)
+    sealed = seal_inputs(files)
+    identity = identify(request.settings, sealed, key)
+    log.info("build %s of %d files", identity.build_id, len(sealed))
+    return Prepared(sealed, key_path, identity, scratch_of(request.corpus, identity.build_id))
+
+
+def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Survey:
+    """The cut of the inputs into blocks."""
+    return survey_inputs(
+        prepared.sealed, request.settings, prepared.scratch, cluster=cluster, block_bytes=request.block_bytes
+    )
+
+
+def _scanned_plan(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Plan:
+    cluster.run(scan_block, _block_jobs(request, prepared, survey), title="scan", unit="bytes")
+    return make_plan(survey, request.settings, prepared.scratch)
+
+
+def _write_shards(request: Request, prepared: Prepared, survey: Survey, *, plan: Plan, cluster: Cluster) -> None:
+    blocks = _block_jobs(request, prepared, survey)
+    spills = [SpillJob(block, seal) for block, seal in zip(blocks, plan.assignments, strict=True)]
+    cluster.run(spill_block, spills, title="spill", unit="bytes")
+    parts = shard_parts(prepared.scratch, num_blocks=len(blocks), num_shards=len(plan.shards))
+    shards = [
+        ShardJob(
+            shard=shard,
+            number=number,
+            parts=parts[number],
+            block_tokens=plan.block_tokens,
+            settings=request.settings,
+            scratch=prepared.scratch,
+            build=prepared.identity.folder(request.corpus),
+        )
+        for number, shard in enumerate(plan.shards)
+    ]
+    cluster.run(write_shard, shards, title="write", unit="tokens")
+
+
+def _block_jobs(request: Request, prepared: Prepared, survey: Survey) -> list[BlockJob]:
+    jobs = []
+    for number, block in enumerate(survey.blocks):
+        file = prepared.sealed[block.file].file
+        is_copied = survey.files[block.file].utf8 is not None
+        jobs.append(
+            BlockJob(
+                number=number,
+                file=file,
+                path=prepared.scratch.utf8(block.file) if is_copied else file.path,
+                span=Span(block.start, block.stop, block.num_bytes),
+                settings=request.settings,
+                key_path=prepared.key_path,
+                scratch=prepared.scratch,
+            )
+        )
+    return jobs
+
+
+def _record_key(request: Request) -> tuple[RecordKey, Path]:
+    path = request.key_path or corpus_key_path(request.corpus)
+    if request.key_path is None and make_key(path):
+        notice("made the record key of this corpus in its secret folder; back it up: all record ids depend on it")
+    return load_key(path), path.absolute()

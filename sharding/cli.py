@@ -1,0 +1,184 @@
+"""The command line of stage 1; see ``python -m sharding --help``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from schemas.console import emit, notice, output_options, terminates_cleanly
+from schemas.version import VERSION
+
+if TYPE_CHECKING:
+    from sharding.build import Request
+    from sharding.config import ShardingSettings
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter")
+SETTING_FLAGS = (
+    "format",
+    "encoding",
+    "seed",
+    "target_tokens",
+    "block_tokens",
+    "bytes_per_token",
+    "on_conflict",
+    "max_record_bytes",
+    "max_rejects",
+    "limit",
+)
+
+
+class Feature(click.ParamType[tuple[str, str]]):
+    """NAME=COLUMN."""
+
+    name = "NAME=COLUMN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first equals sign."""
+        name, equals, column = str(value).partition("=")
+        if not (name and equals and column):
+            self.fail("write NAME=COLUMN, such as sex=gender_code", param, ctx)
+        return name, column
+
+
+_BUILD_OPTIONS = [
+    click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
+    click.option("--out", "corpus", required=True, type=FOLDER, help="Corpus folder: holds all builds and the key."),
+    click.option("--config", type=EXISTING_FILE, help="TOML file with a [sharding] table."),
+    click.option("--id", help="Column of the record's id; without one the whole row makes the id."),
+    click.option("--text", help="Column of the note."),
+    click.option("--department", help="Column of the department: the first partition and access border."),
+    click.option("--patient", help="Column of the patient's id."),
+    click.option("--encounter", help="Column of the encounter's id."),
+    click.option("--feature", type=Feature(), multiple=True, help="Case feature for strata; may be given again."),
+    click.option("--format", help="auto (by suffix), csv, tsv, jsonl or parquet."),
+    click.option("--encoding", help="Of text files: utf-8, utf-16, gb18030, cp1252, ..."),
+    click.option("--seed", help="Of the placement."),
+    click.option("--target-tokens", help="Estimated tokens per shard."),
+    click.option("--block-tokens", help="Estimated tokens per block, or auto."),
+    click.option("--bytes-per-token", help="For the estimate of tokens."),
+    click.option("--on-conflict", help="One id with two texts: fail, or keep one of them."),
+    click.option("--max-record-bytes", help="A longer text is rejected and counted."),
+    click.option("--max-rejects", help="A count or a share such as 1%; more is an error."),
+    click.option("--limit", help="Keep only the first N records in placement order."),
+    click.option("--record-key", type=EXISTING_FILE, help="Key file from elsewhere; workers must see it too."),
+    click.option("--workers", type=click.IntRange(min=1), help="Local worker processes; all cores by default."),
+    click.option("--scheduler", metavar="ADDRESS", help="Running Dask scheduler; its workers must see all paths."),
+    click.option("--scheduler-file", type=EXISTING_FILE, help="Its connection file; its workers must see all paths."),
+    click.option("--read-block-bytes", type=click.IntRange(min=1), help="Text is read in parts of this size."),
+]
+
+
+def build_options(command: CommandT) -> CommandT:
+    """What ``build`` and ``plan`` have in common."""
+    for option in reversed(_BUILD_OPTIONS):
+        command = option(command)
+    return output_options(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, message="exactppl %(version)s")
+def cli() -> None:
+    """Turn records into sealed, stratified shards, and account for every one of them."""
+
+
+@cli.command()
+@build_options
+def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
+    """Build shards from CSV, TSV, JSON Lines and Parquet files, globs or folders.
+
+    The same inputs and settings give the same shards for any number of workers. An interrupted build is resumed by
+    running the same command again; a finished one is left as it is.
+    """
+    from schemas.logs import setup_logging
+    from sharding.build import build_corpus
+    from sharding.inspection import describe_build, lines_of
+
+    setup_logging(verbose)
+    with terminates_cleanly():
+        request = _request(flags)
+        notice("shards are written without encryption; the corpus folder's permissions are their only guard")
+        committed, is_new = build_corpus(request)
+    description = describe_build(committed)
+    if not is_new:
+        notice(f"{committed.manifest.build_id} is already built from these inputs and settings; nothing was done")
+    emit({**description, "status": "built" if is_new else "already_built"}, lines_of(description), as_json=as_json)
+
+
+@cli.command()
+@build_options
+def plan(*, as_json: bool, verbose: int, **flags: Any) -> None:
+    """Read the inputs once and show what a build would write; a build of the same inputs goes on from there."""
+    from schemas.logs import setup_logging
+    from sharding.build import plan_corpus
+    from sharding.inspection import describe_plan, lines_of
+
+    setup_logging(verbose)
+    with terminates_cleanly():
+        description = describe_plan(*plan_corpus(_request(flags)))
+    emit({**description, "status": "planned"}, lines_of(description), as_json=as_json)
+
+
+@cli.command()
+@click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
+@click.option("--names", is_flag=True, help="Show the departments' own names, from their views.")
+@output_options
+def inspect(path: Path, names: bool, as_json: bool, verbose: int) -> None:
+    """Show departments, shards, records, tokens and the ledger of a build."""
+    from schemas.folders import open_build
+    from schemas.logs import setup_logging
+    from sharding.inspection import describe_build, lines_of
+
+    setup_logging(verbose)
+    description = describe_build(open_build(path), with_names=names)
+    emit(description, lines_of(description), as_json=as_json)
+
+
+@cli.command()
+@click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
+@click.option("--deep", is_flag=True, help="Read every record too: content digests, and no record twice.")
+@output_options
+def verify(path: Path, deep: bool, as_json: bool, verbose: int) -> None:
+    """Check that a build is, byte for byte, what was sealed."""
+    from schemas.folders import open_build
+    from schemas.logs import setup_logging
+    from schemas.verification import verify_build
+
+    setup_logging(verbose)
+    build = open_build(path)
+    checked = verify_build(build, deep=deep)
+    said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
+    result = {"build_id": build.manifest.build_id, "status": "verified", "checked": checked}
+    emit(result, [f"{build.manifest.build_id}: {said} are as sealed"], as_json=as_json)
+
+
+def _request(flags: dict[str, Any]) -> Request:
+    from sharding.build import DEFAULT_BLOCK_BYTES, Request
+    from sharding.cluster import ClusterOptions
+
+    if flags["scheduler"] and flags["scheduler_file"]:
+        raise click.UsageError("--scheduler and --scheduler-file name two schedulers; give one")
+    return Request(
+        inputs=flags["inputs"],
+        corpus=flags["corpus"].absolute(),
+        settings=_settings(flags),
+        cluster=ClusterOptions(flags["workers"], flags["scheduler"], flags["scheduler_file"]),
+        key_path=flags["record_key"],
+        block_bytes=flags["read_block_bytes"] or DEFAULT_BLOCK_BYTES,
+    )
+
+
+def _settings(flags: dict[str, Any]) -> ShardingSettings:
+    from schemas.settings import load_settings
+    from sharding.config import ShardingSettings
+
+    given: dict[str, Any] = {f"columns.{name}": flags[name] for name in MAPPING_FLAGS}
+    given |= {f"columns.features.{name}": column for name, column in flags["feature"]}
+    given |= {name: flags[name] for name in SETTING_FLAGS}
+    return load_settings(ShardingSettings, "sharding", flags=given, config_file=flags["config"])

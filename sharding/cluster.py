@@ -1,0 +1,168 @@
+"""Dask as a pool of workers that may die: independent tasks, small arguments, small results, safe errors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from schemas.console import Progress
+from schemas.errors import PipelineError, TemporaryError
+from schemas.logs import frames
+
+# A task is given up when this many workers have died under it.
+ALLOWED_FAILURES = 10
+# Never more tasks in flight than this many per thread, so that a build of a million blocks does not swamp a scheduler.
+TASKS_PER_THREAD = 16
+QUIET = {"logging": {"distributed": "critical", "distributed.worker": "critical", "distributed.nanny": "critical"}}
+
+log = logging.getLogger("sharding.cluster")
+
+
+class Job(Protocol):
+    """Anything with a share of the work."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        ...
+
+
+JobT = TypeVar("JobT", bound=Job)
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Where tasks run; nothing here can change a result.
+
+    Attributes:
+        workers: Local worker processes; all cores when absent.
+        scheduler: Address of a running Dask scheduler.
+        scheduler_file: Its connection file.
+    """
+
+    workers: int | None = None
+    scheduler: str | None = None
+    scheduler_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A connection to workers."""
+
+    client: Any
+
+    def run(self, task: Callable[[JobT], ResultT], jobs: Sequence[JobT], *, title: str, unit: str) -> list[ResultT]:
+        """Run one task for each job; results in the order of the jobs.
+
+        A worker that dies takes nothing with it: its tasks run again elsewhere, and each is idempotent.
+
+        Raises:
+            PipelineError: the first task that failed, with its own message.
+            TemporaryError: workers died under one task again and again, or the scheduler went away.
+        """
+        results: dict[int, ResultT] = {}
+        with Progress(title, sum(job.num_bytes for job in jobs), unit) as progress:
+            for number, result in self._completed(task, jobs):
+                results[number] = result
+                progress.advance(jobs[number].num_bytes)
+        return [results[number] for number in range(len(jobs))]
+
+    def _completed(self, task: Callable[[JobT], ResultT], jobs: Sequence[JobT]) -> Iterator[tuple[int, ResultT]]:
+        from distributed import CancelledError, KilledWorker, as_completed
+        from distributed.comm import CommClosedError
+
+        waiting = iter(enumerate(jobs))
+        running: dict[Any, int] = {}
+        pool = as_completed(loop=self.client.loop)
+
+        def submit(num_tasks: int) -> None:
+            for number, job in islice(waiting, num_tasks):
+                future = self.client.submit(_guarded, task, job, pure=False)
+                running[future] = number
+                pool.add(future)
+
+        try:
+            submit(TASKS_PER_THREAD * max(1, sum(self.client.nthreads().values())))
+            for future in pool:
+                yield running.pop(future), future.result()
+                submit(1)
+        except KilledWorker:
+            raise TemporaryError(
+                f"workers: {ALLOWED_FAILURES + 1} died under one task; give them more memory, then run again to resume"
+            ) from None
+        except (CancelledError, CommClosedError, OSError):
+            raise TemporaryError("workers: the scheduler went away; run again to resume") from None
+        finally:
+            if running:
+                self.client.cancel(list(running), force=True)
+
+
+@contextmanager
+def connected(options: ClusterOptions, working_folder: Path) -> Iterator[Cluster]:
+    """Connect to a scheduler, or start local workers and stop them at the end.
+
+    Raises:
+        TemporaryError: the scheduler does not answer.
+    """
+    import dask
+
+    with dask.config.set({**QUIET, "distributed.scheduler.allowed-failures": ALLOWED_FAILURES}):
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        if options.scheduler or options.scheduler_file:
+            with _remote(options) as client:
+                yield Cluster(client)
+        else:
+            with _local(options, working_folder) as client:
+                yield Cluster(client)
+
+
+@contextmanager
+def _remote(options: ClusterOptions) -> Iterator[Any]:
+    from distributed import Client
+
+    where = {"address": options.scheduler} if options.scheduler else {"scheduler_file": str(options.scheduler_file)}
+    try:
+        client = Client(**where, set_as_default=False)
+    except (OSError, ValueError, TimeoutError):
+        raise TemporaryError("scheduler: no answer; check --scheduler or --scheduler-file, then run again") from None
+    with client:
+        yield client
+
+
+@contextmanager
+def _local(options: ClusterOptions, working_folder: Path) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    num_workers = options.workers or len(os.sched_getaffinity(0))
+    log.info("starting %d local workers", num_workers)
+    with (
+        LocalCluster(
+            n_workers=num_workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(working_folder),
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _guarded(task: Callable[[JobT], ResultT], job: JobT) -> ResultT:
+    """Runs on the worker: only messages that are known to be safe get out."""
+    try:
+        return task(job)
+    except PipelineError as error:
+        raise type(error)(str(error)) from None
+    except MemoryError:
+        raise TemporaryError("worker: out of memory; give workers more memory, then run again to resume") from None
+    except Exception as error:  # noqa: BLE001 - a foreign message could quote a record, so only its place is told
+        raise PipelineError(f"bug: {frames(error)}; please report this line") from None

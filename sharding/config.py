@@ -1,0 +1,128 @@
+"""What a build depends on besides its inputs. Whatever cannot change the result (workers, scratch) is not here."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from schemas.settings import Settings
+from schemas.tables import FEATURE_PREFIX
+
+LENGTH_BAND = "length_band"
+MIN_BLOCK_TOKENS = 16_384
+MAX_BLOCK_TOKENS = 1_048_576
+# 64 ranks with 48 blocks each: design.md section 5 asks for at least 48 blocks a rank.
+AUTO_NUM_BLOCKS = 3_072
+
+_FEATURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_REJECT_LIMIT = re.compile(r"[0-9]+|[0-9]{1,3}(\.[0-9]+)?%")
+
+
+class Columns(Settings):
+    """Which source column plays which role; a role without a column is null for every record."""
+
+    text: str
+    id: str | None = None
+    department: str | None = None
+    patient: str | None = None
+    encounter: str | None = None
+    features: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("features")
+    @classmethod
+    def _sound_names(cls, features: dict[str, str]) -> dict[str, str]:
+        wrong = sorted(name for name in features if not _FEATURE_NAME.fullmatch(name))
+        if wrong:
+            raise ValueError(f"names are lower-case letters, digits and _, at most 40; {len(wrong)} are not")
+        if LENGTH_BAND in features:
+            raise ValueError(f"{LENGTH_BAND} is made from the text itself; take another name")
+        return features
+
+    @property
+    def by_role(self) -> dict[str, str]:
+        """Role to source column, for the roles that have one, in a fixed order."""
+        single = {role: getattr(self, role) for role in ("id", "text", "department", "patient", "encounter")}
+        many = {FEATURE_PREFIX + name: self.features[name] for name in sorted(self.features)}
+        return {role: column for role, column in {**single, **many}.items() if column is not None}
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all case features of the build, sorted."""
+        return sorted([*self.features, LENGTH_BAND])
+
+
+class ShardingSettings(Settings):
+    """Settings of one build; ``[sharding]`` in the TOML file.
+
+    Attributes:
+        columns: Roles of the source columns.
+        format: ``auto`` goes by the file's suffix.
+        encoding: Of text files; any encoding that Python knows.
+        seed: Of the placement hash.
+        target_tokens: Estimated tokens per shard.
+        block_tokens: Estimated tokens per block; ``auto`` spreads the build over 3,072 blocks within limits.
+        bytes_per_token: For the estimate of tokens from UTF-8 bytes.
+        on_conflict: What to do with one id that has two texts.
+        max_record_bytes: A record with a longer text is rejected as ``too_long``.
+        max_rejects: A count, or a share of the records read such as ``1%``.
+        limit: Keep only so many records, the first in placement order.
+    """
+
+    columns: Columns
+    format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
+    encoding: str = "utf-8"
+    seed: int = Field(default=0, ge=0, lt=2**64)
+    target_tokens: int = Field(default=4_000_000, ge=1)
+    block_tokens: int | Literal["auto"] = "auto"
+    bytes_per_token: float = Field(default=4.0, gt=0)
+    on_conflict: Literal["fail", "keep"] = "fail"
+    max_record_bytes: int = Field(default=16 << 20, ge=1)
+    max_rejects: str = "1%"
+    limit: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _columns_by_name(cls, values: dict[str, Any]) -> dict[str, Any]:
+        # So that a missing mapping is reported column by column.
+        return {"columns": {}, **values}
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str) -> str:
+        try:
+            found = codecs.lookup(name)
+            "".encode(name)
+        except LookupError:
+            raise ValueError(
+                "unknown text encoding; Python's names are known, such as utf-8, gb18030, cp1252"
+            ) from None
+        return "utf-8" if found.name == "utf-8-sig" else found.name
+
+    @field_validator("block_tokens")
+    @classmethod
+    def _positive_block(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("at least 1, or auto")
+        return value
+
+    @field_validator("max_rejects", mode="before")
+    @classmethod
+    def _sound_limit(cls, value: Any) -> str:
+        if not _REJECT_LIMIT.fullmatch(str(value)):
+            raise ValueError("a count such as 100, or a share such as 1%")
+        return str(value)
+
+    def block_tokens_for(self, total_tokens: int) -> int:
+        """Estimated tokens per block of a build of this size."""
+        if self.block_tokens == "auto":
+            return min(max(total_tokens // AUTO_NUM_BLOCKS, MIN_BLOCK_TOKENS), MAX_BLOCK_TOKENS)
+        return self.block_tokens
+
+    def allowed_rejects(self, num_read: int) -> int:
+        """How many rejected records are accepted among ``num_read``."""
+        if self.max_rejects.endswith("%"):
+            return int(num_read * float(self.max_rejects[:-1]) / 100)
+        return int(self.max_rejects)

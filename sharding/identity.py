@@ -1,0 +1,105 @@
+"""Ids that tell nothing: keyed BLAKE2b-128 digests under a secret of the corpus.
+
+The key is the same for all builds of a corpus, so an id stays the same from night to night; without the key nobody can
+try names or record numbers against an id. Each kind of id has its own domain tag (RFC 7693 personalisation), so a
+patient and an encounter of the same number do not share an id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.errors import IntegrityError, TemporaryError, UsageError
+from schemas.seals import label
+
+KEY_BYTES = 32
+ID_BYTES = 16
+SECRET_FOLDER = "secret"  # noqa: S105 - the name of a folder
+KEY_FILE = "record-id.key"
+
+RECORD = b"xppl.record"
+PATIENT = b"xppl.patient"
+ENCOUNTER = b"xppl.encounter"
+DEPARTMENT = b"xppl.department"
+_KEY_ID = b"xppl.key-id"
+
+_NULL = (2**64 - 1).to_bytes(8, "little")
+_HEX_KEY = re.compile(r"[0-9a-f]{64}\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKey:
+    """The secret of a corpus; it never shows in a repr."""
+
+    secret: bytes = field(repr=False)
+
+    @property
+    def key_id(self) -> str:
+        """A short public digest by which two builds can be known to share a key."""
+        return hashlib.blake2b(key=self.secret, person=_KEY_ID, digest_size=8).hexdigest()
+
+    def digest(self, domain: bytes, parts: Sequence[bytes | None]) -> bytes:
+        """The 16-byte id of some values: each is length-prefixed, and null is not the empty string."""
+        message = b"".join(_NULL if part is None else len(part).to_bytes(8, "little") + part for part in parts)
+        return hashlib.blake2b(message, key=self.secret, person=domain, digest_size=ID_BYTES).digest()
+
+    def department_code(self, name: str | None) -> str:
+        """The opaque code of a department."""
+        encoded = None if name is None else name.encode()
+        return f"d-{self.digest(DEPARTMENT, [encoded]).hex()[:12]}"
+
+
+def corpus_key_path(corpus: Path) -> Path:
+    """Where a corpus keeps its key."""
+    return corpus / SECRET_FOLDER / KEY_FILE
+
+
+def load_key(path: Path) -> RecordKey:
+    """Read a key file: 64 lower-case hex digits.
+
+    Raises:
+        UsageError: there is no such file.
+        IntegrityError: it holds something else.
+    """
+    try:
+        content = path.read_bytes()[:128].decode("ascii", "replace")
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UsageError(f"{label(path)}: {reason}; name a readable key file, or leave out --record-key") from None
+    if not _HEX_KEY.fullmatch(content):
+        raise IntegrityError(f"{label(path)}: no key of 64 lower-case hex digits; restore it from your backup")
+    return RecordKey(bytes.fromhex(content.strip()))
+
+
+def make_key(path: Path) -> bool:
+    """Make the corpus' key if it has none, readable by its owner only; true if it was made now.
+
+    Raises:
+        TemporaryError: the file system failed.
+    """
+    if path.exists():
+        return False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        beside = path.with_name(f".writing-{secrets.token_hex(4)}")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink()
+    except OSError as error:
+        raise TemporaryError(f"{label(path)}: {os.strerror(error.errno or 0)}; mend it and run again") from None
+    return True

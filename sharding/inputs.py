@@ -1,0 +1,144 @@
+"""Which files a build reads, and whether they have the columns that were asked for; every problem is said at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+
+from schemas.errors import DataError, UsageError
+from schemas.seals import label, opened
+from schemas.tables import FEATURE_PREFIX
+from sharding.config import Columns, ShardingSettings
+from sharding.sources.encodings import to_utf8
+from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_text
+from sharding.sources.source import HEAD_BYTES, Header
+
+MAX_NAMES_SAID = 30
+
+# What a column is called; a file without a header line shows a record there, and records are never quoted.
+_COLUMN_NAME = re.compile(r"[^\W\d][\w .:/()\[\]#%&+-]{0,59}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One input file as it was found."""
+
+    path: Path
+    format: str
+    num_bytes: int
+    modified_ns: int
+
+    @staticmethod
+    def found(path: Path, file_format: str) -> SourceFile:
+        """The file as it is now."""
+        status = path.stat()
+        return SourceFile(path, file_format, status.st_size, status.st_mtime_ns)
+
+    def check_unchanged(self) -> None:
+        """The file has not been written to since it was found.
+
+        Raises:
+            DataError: it has, or it is gone.
+        """
+        try:
+            same = SourceFile.found(self.path, self.format) == self
+        except OSError:
+            same = False
+        if not same:
+            raise DataError(f"{label(self.path)}: changed while it was read; run again when nobody writes to it")
+
+
+def find_files(names: Sequence[str], wanted_format: str) -> tuple[list[SourceFile], int]:
+    """The files under some names (files, globs, folders), and how many files in folders are of no known format.
+
+    Raises:
+        UsageError: a name finds nothing, or a named file is of no known format.
+    """
+    chosen: dict[Path, SourceFile] = {}
+    problems: list[str] = []
+    num_ignored = 0
+    for name in names:
+        files, is_folder = _files_under(name)
+        known = {path: format_of(path, wanted_format) for path in files}
+        unknown = [path for path, file_format in known.items() if file_format is None]
+        num_ignored += len(unknown) if is_folder else 0
+        if not is_folder:
+            problems += [f"{label(path)}: no known suffix ({', '.join(SUFFIXES)}); set --format" for path in unknown]
+        if len(unknown) == len(files):
+            problems += [] if unknown and not is_folder else [f"{label(Path(name))}: no input file there"]
+        # One file that two names find is read once.
+        chosen |= {path.resolve(): SourceFile.found(path, kind) for path, kind in known.items() if kind}
+    if problems:
+        raise UsageError("; ".join(problems))
+    return sorted(chosen.values(), key=lambda file: str(file.path)), num_ignored
+
+
+def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> None:
+    """Every file has every mapped column, as far as its head can tell.
+
+    Raises:
+        UsageError: lists each file's missing columns, the settings that ask for them, and the columns found.
+    """
+    problems = []
+    for file in files:
+        header = FORMATS[file.format].header(file.path, _head(file, settings.encoding))
+        wanted = settings.columns.by_role
+        # In JSON Lines a column may first occur later; but no text and no id in a thousand lines is a wrong name.
+        certain = wanted if header.closed else {role: wanted[role] for role in ("id", "text") if role in wanted}
+        missing = {role: column for role, column in certain.items() if column not in header.columns}
+        if missing and (header.closed or header.columns):
+            problems.append(f"{label(file.path)}: {describe(missing)}; found are {_said(header)}")
+        repeated = {role: column for role, column in wanted.items() if header.columns.count(column) > 1}
+        if repeated:
+            problems.append(f"{label(file.path)}: more than one column for {', '.join(map(flag, repeated))}")
+    if problems:
+        raise UsageError("; ".join(problems))
+
+
+def check_seen(seen: frozenset[str], columns: Columns) -> None:
+    """Every mapped column occurred somewhere in the inputs.
+
+    Raises:
+        UsageError: lists those that did not.
+    """
+    missing = {role: column for role, column in columns.by_role.items() if role not in seen}
+    if missing:
+        raise UsageError(f"inputs: {describe(missing)} in any record; correct the setting or leave it out")
+
+
+def describe(missing: dict[str, str]) -> str:
+    """Missing columns with the settings to change."""
+    return "no column " + ", ".join(f"{column!r} ({flag(role)})" for role, column in missing.items())
+
+
+def flag(role: str) -> str:
+    """The flag that maps a role."""
+    return f"--feature {role.removeprefix(FEATURE_PREFIX)}=…" if role.startswith(FEATURE_PREFIX) else f"--{role}"
+
+
+def _files_under(name: str) -> tuple[list[Path], bool]:
+    path = Path(name)
+    if path.is_dir():
+        hidden = (".", "_")
+        return sorted(item for item in path.rglob("*") if item.is_file() and not item.name.startswith(hidden)), True
+    if path.is_file():
+        return [path], False
+    found = sorted(map(Path, glob(name, recursive=True))) if has_magic(name) else []  # noqa: PTH207 - absolute globs
+    return [item for item in found if item.is_file()], False
+
+
+def _head(file: SourceFile, encoding: str) -> bytes:
+    if not is_text(file.format):
+        return b""
+    with opened(file.path) as content:
+        return to_utf8(content.read(HEAD_BYTES), encoding)
+
+
+def _said(header: Header) -> str:
+    if not header.columns or not all(map(_COLUMN_NAME.fullmatch, header.columns)):
+        return f"{len(header.columns)} that do not look like names (is there a header line?)"
+    more = len(header.columns) - MAX_NAMES_SAID
+    return ", ".join(header.columns[:MAX_NAMES_SAID]) + (f" and {more} more" if more > 0 else "")

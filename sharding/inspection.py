@@ -1,0 +1,80 @@
+"""What a build or a plan holds, for people and for programs; by opaque code unless names are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from schemas.folders import Build
+from schemas.manifests import BuildLedger
+from sharding.scratch import Plan
+
+
+def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
+    """Totals of a build as one JSON object."""
+    manifest = build.manifest
+    departments = [entry.model_dump(mode="json") for entry in manifest.departments]
+    if with_names:
+        departments = [{**entry, "name": build.view(entry["code"]).name} for entry in departments]
+    return {
+        "build_id": manifest.build_id,
+        "content_digest": manifest.content_digest,
+        "multiset_digest": manifest.multiset_digest,
+        "encryption": manifest.encryption,
+        "limited_to": manifest.limited_to,
+        "features": manifest.features,
+        "num_inputs": len(manifest.inputs),
+        "num_shards": len(manifest.shards),
+        "num_blocks": sum(len(shard.blocks) for shard in manifest.shards),
+        "estimated_tokens": sum(shard.estimated_tokens for shard in manifest.shards),
+        "ledger": manifest.ledger.model_dump(mode="json"),
+        "departments": departments,
+    }
+
+
+def describe_plan(plan: Plan, build_id: str) -> dict[str, Any]:
+    """Totals of a plan as one JSON object."""
+    departments = []
+    for code, ledger in sorted(plan.departments.items()):
+        own = [shard for shard in plan.shards if shard.department == code]
+        tokens = sum(shard.estimated_tokens for shard in own)
+        departments.append(
+            {"code": code, "num_records": ledger.num_kept, "num_shards": len(own), "estimated_tokens": tokens}
+        )
+    return {
+        "build_id": build_id,
+        "multiset_digest": plan.multiset_digest,
+        "block_tokens": plan.block_tokens,
+        "num_inputs": len(plan.num_read),
+        "num_shards": len(plan.shards),
+        "estimated_tokens": sum(shard.estimated_tokens for shard in plan.shards),
+        "ledger": plan.ledger.model_dump(mode="json"),
+        "departments": departments,
+    }
+
+
+def lines_of(description: dict[str, Any]) -> Iterator[str]:
+    """A description as a table."""
+    yield f"build {description['build_id']}"
+    if description.get("limited_to"):
+        yield f"limited to the first {description['limited_to']:,} records in placement order"
+    yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
+    yield ""
+    yield f"{'department':<16}{'records':>12}{'shards':>10}{'tokens (est.)':>16}"
+    for entry in description["departments"]:
+        name = f"  {entry['name']}" if entry.get("name") else ("  (null)" if "name" in entry else "")
+        yield (
+            f"{entry['code']:<16}{entry['num_records']:>12,}{entry['num_shards']:>10,}"
+            f"{entry['estimated_tokens']:>16,}{name}"
+        )
+    totals = (description["ledger"]["num_kept"], description["num_shards"], description["estimated_tokens"])
+    yield f"{'all':<16}{totals[0]:>12,}{totals[1]:>10,}{totals[2]:>16,}"
+
+
+def ledger_lines(ledger: BuildLedger) -> Iterator[str]:
+    """Ledger lines: read = kept + duplicates + rejected, one line each."""
+    yield f"{'read':<28}{ledger.num_read:>12,}"
+    yield f"{'kept':<28}{ledger.num_kept:>12,}"
+    for kind, counts in (("duplicate", ledger.duplicates), ("rejected", ledger.rejected)):
+        for reason, count in sorted(counts.items()):
+            yield f"{f'{kind}: {reason}':<28}{count:>12,}"

@@ -1,0 +1,80 @@
+"""What a worker is told: paths, numbers and settings, and nothing that must not stand in a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.seals import Seal
+from sharding.config import ShardingSettings
+from sharding.inputs import SourceFile
+from sharding.scratch import PlannedShard, Scratch
+from sharding.sources.formats import FORMATS
+from sharding.sources.source import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class BlockJob:
+    """Read one block; ``path`` is the input, or its UTF-8 copy."""
+
+    number: int
+    file: SourceFile
+    path: Path
+    span: Span
+    settings: ShardingSettings
+    key_path: Path
+    scratch: Scratch
+
+    @property
+    def source(self) -> Source:
+        """How to read it."""
+        return FORMATS[self.file.format]
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        return self.span.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpillJob:
+    """Send one block's records to their shards."""
+
+    block: BlockJob
+    assignment: Seal
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        return self.block.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """Write one shard.
+
+    Attributes:
+        shard: As planned.
+        number: Of the shard in the plan.
+        parts: (block, record batch) of each part of the shard in the spill files, int64 [parts, 2].
+        block_tokens: Estimated tokens per block.
+        settings: Of the build.
+        scratch: Where the spill files are.
+        build: Folder of the build.
+    """
+
+    shard: PlannedShard
+    number: int
+    parts: NDArray[np.int64]
+    block_tokens: int
+    settings: ShardingSettings
+    scratch: Scratch
+    build: Path
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        return self.shard.estimated_tokens

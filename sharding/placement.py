@@ -1,0 +1,167 @@
+"""Which shard every record goes to: pure functions over arrays of keys.
+
+Each stratum's records are dealt over its department's shards like cards, in the order of a seeded hash of the record
+id, from a shard that depends on the stratum; so every shard has the department's mix of cases, and where a record goes
+depends on the set of records only, never on their order.
+
+Shapes: N records, S shards, D departments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from schemas.multiset import MULTISET_MODULUS
+
+KEPT, IDENTICAL, OTHER_COLUMNS, OTHER_TEXT, OVER_LIMIT = range(5)
+
+Bytes = NDArray[np.uint8]
+Hashes = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What placing knows of each record; see ``records.KEY_SCHEMA``. Arrays of shape [N] or [N, 16]."""
+
+    record_ids: Bytes
+    row_digests: Bytes
+    text_hashes: Hashes
+    strata: Hashes
+    departments: Hashes
+    tokens: Numbers
+
+    def take(self, rows: Numbers) -> Keys:
+        """These records only."""
+        return Keys(
+            record_ids=self.record_ids[rows],
+            row_digests=self.row_digests[rows],
+            text_hashes=self.text_hashes[rows],
+            strata=self.strata[rows],
+            departments=self.departments[rows],
+            tokens=self.tokens[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the records go; shards are numbered department by department, and none is empty.
+
+    Attributes:
+        shards: Shard of each record, int64 [N].
+        departments: Department of each shard, uint64 [S].
+        numbers: Number of each shard within its department, int64 [S].
+    """
+
+    shards: Numbers
+    departments: Hashes
+    numbers: Numbers
+
+
+def halves(ids: Bytes) -> tuple[Hashes, Hashes]:
+    """Upper and lower half of 16-byte ids as numbers that sort as the bytes do."""
+    words = np.ascontiguousarray(ids).view(">u8").reshape(-1, 2)
+    return words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
+
+
+def judge_duplicates(keys: Keys) -> NDArray[np.int8]:
+    """KEPT for the row with the smallest digest of each record id; for the others, how they differ from it."""
+    upper, lower = halves(keys.record_ids)
+    verdicts = np.full(len(upper), KEPT, dtype=np.int8)
+    order = np.argsort(upper)
+    alike = upper[order[1:]] == upper[order[:-1]]
+    rows = order[np.append(alike, False) | np.append(False, alike)] if len(order) else order
+    row_upper, row_lower = halves(keys.row_digests[rows])
+    inner = np.lexsort((row_lower, row_upper, lower[rows], upper[rows]))
+    rows = rows[inner]
+    is_first = np.ones(len(rows), dtype=np.bool_)
+    is_first[1:] = (upper[rows[1:]] != upper[rows[:-1]]) | (lower[rows[1:]] != lower[rows[:-1]])
+    winners = rows[np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))]
+    same_text = keys.text_hashes[rows] == keys.text_hashes[winners]
+    same_row = (keys.row_digests[rows] == keys.row_digests[winners]).all(axis=1)
+    found = np.select([is_first, same_row, same_text], [KEPT, IDENTICAL, OTHER_COLUMNS], default=OTHER_TEXT)
+    verdicts[rows] = found
+    return verdicts
+
+
+def placement_hashes(record_ids: Bytes, seed: int) -> Hashes:
+    """Seeded xxh3_64 of each record id."""
+    view = np.ascontiguousarray(record_ids).data.cast("B")
+    hashes = (xxhash.xxh3_64_intdigest(view[start : start + 16], seed) for start in range(0, len(view), 16))
+    return np.fromiter(hashes, dtype=np.uint64, count=len(record_ids))
+
+
+def placement_order(record_ids: Bytes, hashes: Hashes) -> Numbers:
+    """Rows in the order of (hash, record id): the order of a shard's rows and of ``--limit``."""
+    upper, lower = halves(record_ids)
+    return np.lexsort((lower, upper, hashes)).astype(np.int64)
+
+
+def deal(keys: Keys, hashes: Hashes, *, seed: int, target_tokens: int) -> Placement:
+    """Place every record.
+
+    Args:
+        keys: Without duplicates.
+        hashes: From ``placement_hashes``.
+        seed: Also turns the shard at which a stratum begins.
+        target_tokens: Estimated tokens per shard.
+    """
+    departments, department_of = np.unique(keys.departments, return_inverse=True)
+    tokens = np.bincount(department_of, weights=keys.tokens, minlength=len(departments)).astype(np.int64)
+    counts = np.bincount(department_of, minlength=len(departments))
+    # No more shards than records: an empty shard is never written.
+    num_shards = np.clip(-(-tokens // target_tokens), 1, np.maximum(counts, 1))
+    order = np.lexsort((*halves(keys.record_ids)[::-1], hashes, keys.strata))
+    strata, starts, sizes = np.unique(keys.strata[order], return_index=True, return_counts=True)
+    ranks = np.arange(len(order)) - np.repeat(starts, sizes)
+    turns = np.repeat(_turns(strata, seed) >> np.uint64(1), sizes).astype(np.int64)
+    owners = department_of[order]
+    dealt = np.empty(len(order), dtype=np.int64)
+    dealt[order] = (np.cumsum(num_shards) - num_shards)[owners] + (ranks + turns) % num_shards[owners]
+    return _without_empty(dealt, departments, num_shards)
+
+
+def shard_sums(shards: Numbers, digests: Bytes, num_shards: int) -> list[int]:
+    """Sum of the 128-bit row digests of each shard, modulo 2**128.
+
+    Sums are taken over 16-bit limbs in FP64, which is exact below 2**37 rows.
+    """
+    limbs = np.ascontiguousarray(digests).view("<u2").reshape(-1, 8)
+    totals = [0] * num_shards
+    for index in range(8):
+        sums = np.bincount(shards, weights=limbs[:, index], minlength=num_shards)
+        totals = [total + (int(part) << (16 * index)) for total, part in zip(totals, sums, strict=True)]
+    return [total % MULTISET_MODULUS for total in totals]
+
+
+def cut_blocks(tokens: Numbers, block_tokens: int) -> Numbers:
+    """Rows of each block of a shard, in order: nearly equal estimated tokens, and no record is split.
+
+    A record belongs to the block in which its middle token falls.
+    """
+    total = int(tokens.sum())
+    num_blocks = max(1, -(-total // block_tokens))
+    # Twice the middle, so that everything stays an integer.
+    middles = 2 * np.cumsum(tokens) - tokens
+    blocks = np.minimum(middles // max(1, -(-2 * total // num_blocks)), num_blocks - 1)
+    return np.unique(blocks, return_counts=True)[1].astype(np.int64)
+
+
+def _turns(strata: Hashes, seed: int) -> Hashes:
+    hashes = (xxhash.xxh3_64_intdigest(int(stratum).to_bytes(8, "little"), seed) for stratum in strata)
+    return np.fromiter(hashes, dtype=np.uint64, count=len(strata))
+
+
+def _without_empty(dealt: Numbers, departments: Hashes, num_shards: Numbers) -> Placement:
+    used, shards = np.unique(dealt, return_inverse=True)
+    owners = np.repeat(np.arange(len(departments)), num_shards)[used]
+    firsts = np.searchsorted(owners, owners)
+    return Placement(
+        shards=shards.astype(np.int64),
+        departments=departments[owners],
+        numbers=np.arange(len(used), dtype=np.int64) - firsts,
+    )

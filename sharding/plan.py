@@ -1,0 +1,253 @@
+"""Between pass 1 and pass 2: duplicates are judged, every record gets a shard, and all of it is frozen on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.documents import read_document, write_document
+from schemas.errors import DataError, IntegrityError
+from schemas.manifests import BuildLedger
+from schemas.multiset import digest_sum, multiset_hex
+from schemas.seals import label, publish
+from sharding.config import ShardingSettings
+from sharding.inputs import check_seen
+from sharding.placement import (
+    IDENTICAL,
+    KEPT,
+    OTHER_COLUMNS,
+    OTHER_TEXT,
+    OVER_LIMIT,
+    Keys,
+    Placement,
+    deal,
+    judge_duplicates,
+    placement_hashes,
+    placement_order,
+    shard_sums,
+)
+from sharding.records import code_name
+from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey, read_receipt
+
+DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
+OVER_LIMIT_REASON = "over_limit"
+DROPPED = -1
+# SHARD_ID has five digits.
+MAX_SHARDS_PER_DEPARTMENT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All of pass 1: receipts by block, keys of all records in block order."""
+
+    receipts: list[ScanReceipt]
+    keys: Keys
+
+
+def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> Plan:
+    """Plan a build from pass 1, or take the plan of an interrupted one, and freeze it.
+
+    Raises:
+        UsageError: a mapped column never occurred.
+        DataError: ids conflict, too many records were rejected, or none is left.
+        IntegrityError: a key table is damaged.
+    """
+    frozen = _frozen(scratch)
+    if frozen:
+        return frozen
+    scanned = load_scan(len(survey.blocks), scratch)
+    check_seen(frozenset(role for receipt in scanned.receipts for role in receipt.roles_seen), settings.columns)
+    verdicts = judge_duplicates(scanned.keys)
+    _check_conflicts(verdicts, settings)
+    hashes = placement_hashes(scanned.keys.record_ids, settings.seed)
+    _apply_limit(verdicts, scanned.keys, hashes, limit=settings.limit)
+    ledgers = make_ledgers(scanned, verdicts)
+    whole = merge_ledgers(ledgers.values())
+    _check_rejects(whole, settings)
+    rows = np.flatnonzero(verdicts == KEPT)
+    kept = scanned.keys.take(rows)
+    placement = deal(kept, hashes[rows], seed=settings.seed, target_tokens=settings.target_tokens)
+    assignment = np.full(len(verdicts), DROPPED, dtype="<i4")
+    assignment[rows] = placement.shards
+    names = {code: name for receipt in scanned.receipts for code, name in receipt.departments.items()}
+    with_shards = {code_name(int(number)) for number in np.unique(placement.departments)}
+    plan = Plan(
+        block_tokens=settings.block_tokens_for(int(kept.tokens.sum())),
+        ledger=whole,
+        departments={code: ledgers[code] for code in sorted(with_shards)},
+        names={code: names[code] for code in sorted(with_shards)},
+        num_read=_num_read(survey, scanned.receipts),
+        multiset_digest=multiset_hex(digest_sum(kept.row_digests)),
+        shards=_planned_shards(kept, placement),
+        assignments=[
+            publish(scratch.assignment(block), part.tobytes(), replace=True)
+            for block, part in enumerate(_by_block(assignment, scanned.receipts))
+        ],
+    )
+    write_document(scratch.plan(), plan, replace=True)
+    return plan
+
+
+def load_scan(num_blocks: int, scratch: Scratch) -> Scanned:
+    """The receipts and keys of all blocks, in block order.
+
+    Raises:
+        IntegrityError: a key table is absent or damaged.
+    """
+    receipts = [read_receipt(scratch.keys(block), ScanReceipt) for block in range(num_blocks)]
+    total = sum(receipt.num_records for receipt in receipts)
+    keys = Keys(
+        record_ids=np.empty((total, 16), dtype=np.uint8),
+        row_digests=np.empty((total, 16), dtype=np.uint8),
+        text_hashes=np.empty(total, dtype=np.uint64),
+        strata=np.empty(total, dtype=np.uint64),
+        departments=np.empty(total, dtype=np.uint64),
+        tokens=np.empty(total, dtype=np.int64),
+    )
+    start = 0
+    for block, receipt in enumerate(receipts):
+        stop = start + receipt.num_records
+        _fill(keys, slice(start, stop), scratch, block=block)
+        start = stop
+    return Scanned(receipts, keys)
+
+
+def make_ledgers(scanned: Scanned, verdicts: NDArray[np.int8]) -> dict[str | None, BuildLedger]:
+    """One ledger per department code, and one under None for records without a readable department."""
+    duplicates: dict[str | None, Counter[str]] = {}
+    rejected: dict[str | None, Counter[str]] = {}
+    kept: Counter[str | None] = Counter()
+    for receipt in scanned.receipts:
+        for entry in receipt.rejects:
+            rejected.setdefault(entry.department, Counter())[entry.reason] += entry.count
+    departments, owner = np.unique(scanned.keys.departments, return_inverse=True)
+    table = np.zeros((len(departments), OVER_LIMIT + 1), dtype=np.int64)
+    np.add.at(table, (owner, verdicts), 1)
+    for number, counts in zip(departments, table, strict=True):
+        code = code_name(int(number))
+        kept[code] = int(counts[KEPT])
+        reasons = {name: int(counts[verdict]) for verdict, name in DUPLICATE_REASONS.items()}
+        duplicates[code] = +Counter(reasons)
+        if counts[OVER_LIMIT]:
+            rejected.setdefault(code, Counter())[OVER_LIMIT_REASON] += int(counts[OVER_LIMIT])
+    codes = duplicates.keys() | rejected.keys()
+    empty: Counter[str] = Counter()
+    return {code: _ledger(kept[code], duplicates.get(code, empty), rejected.get(code, empty)) for code in codes}
+
+
+def merge_ledgers(ledgers: Iterable[BuildLedger]) -> BuildLedger:
+    """The ledger of all."""
+    num_kept = 0
+    duplicates: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    for ledger in ledgers:
+        num_kept += ledger.num_kept
+        duplicates.update(ledger.duplicates)
+        rejected.update(ledger.rejected)
+    return _ledger(num_kept, duplicates, rejected)
+
+
+def said(ledger: BuildLedger) -> str:
+    """A ledger in one line."""
+    reasons = [("duplicate", ledger.duplicates), ("rejected", ledger.rejected)]
+    parts = [f"{count} {kind} {name}" for kind, counts in reasons for name, count in sorted(counts.items())]
+    return f"{ledger.num_read} read = {ledger.num_kept} kept" + "".join(f" + {part}" for part in parts)
+
+
+def _frozen(scratch: Scratch) -> Plan | None:
+    try:
+        return read_document(scratch.plan(), Plan)
+    except IntegrityError:
+        return None
+
+
+def _fill(keys: Keys, rows: slice, scratch: Scratch, *, block: int) -> None:
+    path = scratch.keys(block)
+    try:
+        with pa.ipc.open_file(path) as reader:
+            table = reader.read_all()
+    except (pa.ArrowException, OSError):
+        raise IntegrityError(f"{label(path)}: no readable key table; run again to make it again") from None
+    if table.num_rows != rows.stop - rows.start:
+        raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
+    for name, target in (("record_id", keys.record_ids), ("row_digest", keys.row_digests)):
+        joined = b"".join(table.column(name).to_pylist())
+        target[rows] = np.frombuffer(joined, dtype=np.uint8).reshape(-1, 16)
+    keys.text_hashes[rows] = table.column("text_hash").to_numpy()
+    keys.strata[rows] = table.column("stratum").to_numpy()
+    keys.departments[rows] = table.column("department").to_numpy()
+    keys.tokens[rows] = table.column("estimated_tokens").to_numpy()
+
+
+def _check_conflicts(verdicts: NDArray[np.int8], settings: ShardingSettings) -> None:
+    num_conflicts = int((verdicts == OTHER_TEXT).sum())
+    if num_conflicts and settings.on_conflict == "fail":
+        raise DataError(
+            f"inputs: {num_conflicts} records have the id of another record with another text; "
+            "map a column that is unique per note to --id, or keep one of each with --on-conflict keep"
+        )
+
+
+def _apply_limit(verdicts: NDArray[np.int8], keys: Keys, hashes: NDArray[np.uint64], *, limit: int | None) -> None:
+    if limit is None:
+        return
+    rows = np.flatnonzero(verdicts == KEPT)
+    order = placement_order(keys.record_ids[rows], hashes[rows])
+    verdicts[rows[order[limit:]]] = OVER_LIMIT
+
+
+def _check_rejects(ledger: BuildLedger, settings: ShardingSettings) -> None:
+    num_rejected = sum(count for reason, count in ledger.rejected.items() if reason != OVER_LIMIT_REASON)
+    if num_rejected > settings.allowed_rejects(ledger.num_read):
+        raise DataError(
+            f"inputs: {num_rejected} records rejected, at most {settings.max_rejects} are allowed ({said(ledger)}); "
+            "mend the inputs, or raise --max-rejects"
+        )
+    if not ledger.num_kept:
+        raise DataError(f"inputs: no record is left to write ({said(ledger)}); check the inputs and the column mapping")
+
+
+def _planned_shards(kept: Keys, placement: Placement) -> list[PlannedShard]:
+    num_shards = len(placement.departments)
+    if num_shards and placement.numbers.max() >= MAX_SHARDS_PER_DEPARTMENT:
+        raise DataError(f"plan: more than {MAX_SHARDS_PER_DEPARTMENT} shards in a department; raise --target-tokens")
+    counts = np.bincount(placement.shards, minlength=num_shards)
+    tokens = np.bincount(placement.shards, weights=kept.tokens, minlength=num_shards).astype(np.int64)
+    sums = shard_sums(placement.shards, kept.row_digests, num_shards)
+    codes = [code_name(int(number)) for number in placement.departments]
+    return [
+        PlannedShard(
+            shard_id=f"{code}-{number:05d}",
+            department=code,
+            num_records=int(counts[shard]),
+            estimated_tokens=int(tokens[shard]),
+            multiset_digest=multiset_hex(sums[shard]),
+        )
+        for shard, (code, number) in enumerate(zip(codes, placement.numbers.tolist(), strict=True))
+    ]
+
+
+def _by_block(assignment: NDArray[np.int32], receipts: Sequence[ScanReceipt]) -> list[NDArray[np.int32]]:
+    return np.split(assignment, np.cumsum([receipt.num_records for receipt in receipts])[:-1]) if receipts else []
+
+
+def _num_read(survey: Survey, receipts: Sequence[ScanReceipt]) -> list[int]:
+    """Records read from each input."""
+    num_read = [0] * len(survey.files)
+    for block, receipt in zip(survey.blocks, receipts, strict=True):
+        num_read[block.file] += receipt.num_records + sum(entry.count for entry in receipt.rejects)
+    return num_read
+
+
+def _ledger(num_kept: int, duplicates: Counter[str], rejected: Counter[str]) -> BuildLedger:
+    return BuildLedger(
+        num_read=num_kept + duplicates.total() + rejected.total(),
+        num_kept=num_kept,
+        duplicates=dict(sorted(duplicates.items())),
+        rejected=dict(sorted(rejected.items())),
+    )

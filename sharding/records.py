@@ -1,0 +1,182 @@
+"""From source rows to shard rows: ids become digests, lengths are measured, and what cannot be kept is counted.
+
+A pure function of the row, the key and the settings: whichever worker, block or file a record comes from, its shard row
+is the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from schemas.multiset import row_digests
+from schemas.tables import FEATURE_PREFIX, ID_TYPE, shard_schema
+from sharding.config import LENGTH_BAND, ShardingSettings
+from sharding.identity import ENCOUNTER, PATIENT, RECORD, RecordKey
+
+NULL_ID = "null_id"
+NULL_TEXT = "null_text"
+EMPTY_TEXT = "empty_text"
+TOO_LONG = "too_long"
+REASONS = (NULL_ID, NULL_TEXT, EMPTY_TEXT, TOO_LONG)
+
+BAND_STARTS = (128, 512, 1024, 4096)
+BAND_NAMES = ("0000-0127", "0128-0511", "0512-1023", "1024-4095", "4096+")
+
+KEY_SCHEMA = pa.schema(
+    [
+        ("record_id", ID_TYPE),
+        ("row_digest", ID_TYPE),
+        ("text_hash", pa.uint64()),
+        ("stratum", pa.uint64()),
+        ("department", pa.uint64()),
+        ("estimated_tokens", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Shard rows in source order, and the rows that are none.
+
+    Attributes:
+        table: Of ``shard_schema``.
+        codes: Department code of each row.
+        rejected: Counts by (department code, reason).
+        departments: Name of every department code that occurred.
+    """
+
+    table: pa.Table
+    codes: list[str]
+    rejected: Counter[tuple[str, str]]
+    departments: dict[str, str | None]
+
+
+def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Records:
+    """Make shard rows.
+
+    Args:
+        rows: A source's table: one string column per mapped role.
+        key: The corpus' key.
+        settings: Of the build.
+    """
+    names = _column(rows, "department").to_pylist()
+    code_of = {name: key.department_code(name) for name in set(names)}
+    codes = [code_of[name] for name in names]
+    reasons = _reasons(rows, settings)
+    rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
+    sound = pa.array(reasons == 0)
+    kept = rows.filter(sound)
+    return Records(
+        table=_shard_rows(kept, key, settings),
+        codes=[codes[row] for row in np.flatnonzero(reasons == 0)],
+        rejected=rejected,
+        departments={code: name for name, code in code_of.items()},
+    )
+
+
+def to_keys(records: Records) -> pa.Table:
+    """One row of ``KEY_SCHEMA`` per record: all that placing needs, and no text."""
+    table = records.table
+    features = [table.column(name).to_pylist() for name in table.column_names if name.startswith(FEATURE_PREFIX)]
+    stratum_of: dict[tuple[str | None, ...], int] = {}
+    strata = []
+    for case in zip(records.codes, *features, strict=True):
+        if case not in stratum_of:
+            stratum_of[case] = stratum_hash(case)
+        strata.append(stratum_of[case])
+    texts = table.column("text").cast(pa.large_binary()).to_pylist()
+    digests = row_digests(table).tobytes()
+    columns = [
+        table.column("record_id"),
+        pa.FixedSizeBinaryArray.from_buffers(ID_TYPE, table.num_rows, [None, pa.py_buffer(digests)]),
+        pa.array(map(xxhash.xxh3_64_intdigest, texts), pa.uint64(), size=len(texts)),
+        pa.array(strata, pa.uint64()),
+        pa.array([code_number(code) for code in records.codes], pa.uint64()),
+        table.column("estimated_tokens"),
+    ]
+    return pa.table(columns, schema=KEY_SCHEMA)
+
+
+def stratum_hash(case: Sequence[str | None]) -> int:
+    """xxh3_64 of a department code and case features; length-prefixed, null is not the empty string."""
+    parts = [b"\xff" * 8 if part is None else len(part.encode()).to_bytes(8, "little") + part.encode() for part in case]
+    return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def code_number(code: str) -> int:
+    """A department code as a 48-bit number."""
+    return int(code.removeprefix("d-"), 16)
+
+
+def code_name(number: int) -> str:
+    """The inverse of ``code_number``."""
+    return f"d-{number:012x}"
+
+
+def estimate_tokens(num_bytes: NDArray[np.int64], bytes_per_token: float) -> NDArray[np.int64]:
+    """Tokens expected in texts of these lengths, rounded up."""
+    return np.ceil(num_bytes / bytes_per_token).astype(np.int64)
+
+
+def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
+    """0 for a sound row, else 1 + the index in ``REASONS`` of the first reason against it."""
+    text = rows.column("text")
+    lengths = pc.binary_length(text).fill_null(0).to_numpy()
+    null_id = _is_null(rows, "id") if settings.columns.id else np.zeros(rows.num_rows, dtype=np.bool_)
+    null_text = _is_null(rows, "text")
+    conditions = [null_id, null_text, lengths == 0, lengths > settings.max_record_bytes]
+    return np.select(conditions, range(1, len(conditions) + 1), default=0)
+
+
+def _shard_rows(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> pa.Table:
+    num_bytes = pc.binary_length(rows.column("text")).cast(pa.int64()).to_numpy()
+    tokens = estimate_tokens(num_bytes, settings.bytes_per_token)
+    bands = pa.array(BAND_NAMES, pa.large_string()).take(pa.array(np.searchsorted(BAND_STARTS, tokens, side="right")))
+    columns: dict[str, Any] = {
+        "record_id": pa.array(_record_ids(rows, key, has_id=settings.columns.id is not None), ID_TYPE),
+        "raw_id": _column(rows, "id"),
+        "department": _column(rows, "department"),
+        "patient_id": _digests(_column(rows, "patient"), key, PATIENT),
+        "encounter_id": _digests(_column(rows, "encounter"), key, ENCOUNTER),
+        "text": rows.column("text"),
+        "num_bytes": pa.array(num_bytes),
+        "estimated_tokens": pa.array(tokens),
+        FEATURE_PREFIX + LENGTH_BAND: bands,
+    }
+    columns |= {name: rows.column(name) for name in rows.column_names if name.startswith(FEATURE_PREFIX)}
+    schema = shard_schema(settings.columns.feature_names)
+    return pa.table([columns[name] for name in schema.names], schema=schema).combine_chunks()
+
+
+def _record_ids(rows: pa.Table, key: RecordKey, *, has_id: bool) -> list[bytes]:
+    """From the source's id; without one from all mapped columns, so that equal rows have one id."""
+    names = ["id"] if has_id else rows.column_names
+    values = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in names]
+    return [key.digest(RECORD, parts) for parts in zip(*values, strict=True)]
+
+
+def _digests(column: pa.ChunkedArray, key: RecordKey, domain: bytes) -> pa.Array:
+    values = column.cast(pa.large_binary()).to_pylist()
+    digest_of = {value: key.digest(domain, [value]) for value in set(values) if value is not None}
+    return pa.array([digest_of.get(value) for value in values], ID_TYPE)
+
+
+def _column(rows: pa.Table, role: str) -> pa.ChunkedArray:
+    if role in rows.column_names:
+        return rows.column(role)
+    return pa.chunked_array([pa.nulls(rows.num_rows, pa.large_string())])
+
+
+def _is_null(rows: pa.Table, role: str) -> NDArray[np.bool_]:
+    column = rows.column(role)
+    found: NDArray[np.bool_] = column.is_null().to_numpy()
+    return found

@@ -1,0 +1,51 @@
+"""Pass 1: every record is read once, and a key of a few dozen bytes is kept of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from schemas.seals import publish_with
+from sharding.identity import load_key
+from sharding.jobs import BlockJob
+from sharding.records import KEY_SCHEMA, to_keys, to_records
+from sharding.scratch import Rejects, ScanReceipt, reusable, write_receipt
+
+
+def scan_block(job: BlockJob) -> int:
+    """Write a block's key table and its receipt, unless an earlier try has; returns the block's number."""
+    path = job.scratch.keys(job.number)
+    if reusable(path, ScanReceipt):
+        return job.number
+    key = load_key(job.key_path)
+    rejects: Counter[tuple[str | None, str]] = Counter()
+    departments: dict[str, str | None] = {}
+    roles_seen: set[str] = set()
+    num_records = 0
+
+    def write(file: BinaryIO) -> None:
+        nonlocal num_records
+        with pa.ipc.new_file(file, KEY_SCHEMA) as writer:
+            for rows in job.source.read(job.path, job.span, job.settings.columns.by_role):
+                records = to_records(rows.table, key, job.settings)
+                writer.write_table(to_keys(records))
+                num_records += records.table.num_rows
+                rejects.update(records.rejected)
+                rejects.update({(None, reason): count for reason, count in rows.rejected.items()})
+                departments.update(records.departments)
+                roles_seen.update(rows.roles_seen)
+
+    seal = publish_with(path, write, replace=True)
+    job.file.check_unchanged()
+    ordered = sorted(rejects.items(), key=lambda item: (item[0][0] or "", item[0][1]))
+    receipt = ScanReceipt(
+        seal=seal,
+        num_records=num_records,
+        rejects=[Rejects(department=place[0], reason=place[1], count=count) for place, count in ordered],
+        departments=departments,
+        roles_seen=sorted(roles_seen),
+    )
+    write_receipt(path, receipt)
+    return job.number

@@ -1,0 +1,208 @@
+"""Unfinished work of one build, under CORPUS/scratch: what a rerun finds there it checks before it uses it.
+
+Every step writes a file, then a receipt: a sealed document with the file's seal and what the next steps must know. A
+file without a receipt, or one that differs from it, does not count. Workers hand over only file numbers and counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field
+
+from schemas.documents import Document, Value, read_document, write_document
+from schemas.errors import IntegrityError, TemporaryError
+from schemas.manifests import BuildLedger, ShardEntry
+from schemas.seals import Seal, check_seal, label
+
+SCRATCH_FOLDER = "scratch"
+
+
+class SurveyedFile(Value):
+    """One input: its seal, and that of its UTF-8 copy if it is in another encoding."""
+
+    seal: Seal
+    utf8: Seal | None
+
+
+class SurveyedBlock(Value):
+    """A record-aligned part of one input; see ``sources.source.Span``."""
+
+    file: int = Field(ge=0)
+    start: int = Field(ge=0)
+    stop: int = Field(gt=0)
+    num_bytes: int = Field(ge=0)
+
+
+class Survey(Document):
+    """How the inputs are cut. A resumed build keeps the cut it began with."""
+
+    kind = "exactppl.scratch.survey"
+
+    files: list[SurveyedFile]
+    blocks: list[SurveyedBlock]
+
+
+class Rejects(Value):
+    """Records of one reason; ``department`` is null where none could be read."""
+
+    department: str | None
+    reason: str
+    count: int = Field(gt=0)
+
+
+class Receipt(Document):
+    """Vouches for one file."""
+
+    seal: Seal
+
+
+class ScanReceipt(Receipt):
+    """Pass 1 of one block: the seal of its key table, and what the ledger needs."""
+
+    kind = "exactppl.scratch.scan"
+
+    num_records: int = Field(ge=0)
+    rejects: list[Rejects]
+    departments: dict[str, str | None]
+    roles_seen: list[str]
+
+
+class PlannedShard(Value):
+    """A shard before it is written."""
+
+    shard_id: str
+    department: str
+    num_records: int = Field(gt=0)
+    estimated_tokens: int = Field(ge=0)
+    multiset_digest: str
+
+
+class Plan(Document):
+    """Where every record goes, frozen before any text moves; ``assignments`` has one seal per block."""
+
+    kind = "exactppl.scratch.plan"
+
+    block_tokens: int = Field(gt=0)
+    ledger: BuildLedger
+    departments: dict[str, BuildLedger]
+    names: dict[str, str | None]
+    num_read: list[int]
+    multiset_digest: str
+    shards: list[PlannedShard]
+    assignments: list[Seal]
+
+
+class SpillReceipt(Receipt):
+    """Pass 2 of one block: the shard of each record batch of the spill file."""
+
+    kind = "exactppl.scratch.spill"
+
+    batches: list[int]
+
+
+class ShardReceipt(Receipt):
+    """Pass 3 of one shard: what the manifest will say of it."""
+
+    kind = "exactppl.scratch.shard"
+
+    entry: ShardEntry
+
+
+ReceiptT = TypeVar("ReceiptT", bound=Receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Paths of one build's scratch files."""
+
+    folder: Path
+
+    def survey(self) -> Path:
+        """The cut of the inputs."""
+        return self.folder / "survey.json"
+
+    def plan(self) -> Path:
+        """The frozen plan."""
+        return self.folder / "plan.json"
+
+    def utf8(self, file: int) -> Path:
+        """The UTF-8 copy of an input."""
+        return self.folder / "utf8" / f"{file:06d}.txt"
+
+    def keys(self, block: int) -> Path:
+        """The key table of a block."""
+        return self.folder / "keys" / f"{block:06d}.arrow"
+
+    def assignment(self, block: int) -> Path:
+        """The shard of each record of a block, as little-endian int32; -1 for a duplicate."""
+        return self.folder / "assignments" / f"{block:06d}.bin"
+
+    def spill(self, block: int) -> Path:
+        """The text of a block, grouped by shard."""
+        return self.folder / "spills" / f"{block:06d}.arrow"
+
+    def shard(self, shard_id: str) -> Path:
+        """Stands for a finished shard; only its receipt exists."""
+        return self.folder / "shards" / f"{shard_id}.parquet"
+
+    def workers(self) -> Path:
+        """Working folder of local workers."""
+        return self.folder / "workers"
+
+
+def scratch_of(corpus: Path, build_id: str) -> Scratch:
+    """Make a build's scratch folder, closed to others.
+
+    Raises:
+        TemporaryError: the file system failed.
+    """
+    folder = corpus / SCRATCH_FOLDER / build_id
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.chmod(0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise TemporaryError(f"{label(folder)}: {os.strerror(error.errno or 0)}; mend it and run again") from None
+    return Scratch(folder)
+
+
+def clear(scratch: Scratch) -> None:
+    """Remove a build's scratch files, and the folder of all scratch files once it is empty."""
+    shutil.rmtree(scratch.folder, ignore_errors=True)
+    parent = scratch.folder.parent
+    if parent.is_dir() and not any(parent.iterdir()):
+        parent.rmdir()
+
+
+def receipt_path(path: Path) -> Path:
+    """Where the receipt of a scratch file lies."""
+    return path.with_suffix(".json")
+
+
+def write_receipt(path: Path, receipt: Receipt) -> None:
+    """Vouch for a file that is complete."""
+    write_document(receipt_path(path), receipt, replace=True)
+
+
+def read_receipt(path: Path, model: type[ReceiptT]) -> ReceiptT:
+    """The receipt of a finished scratch file.
+
+    Raises:
+        IntegrityError: there is none, or it is damaged.
+    """
+    return read_document(receipt_path(path), model)
+
+
+def reusable(path: Path, model: type[ReceiptT], *, at: Path | None = None) -> ReceiptT | None:
+    """The receipt of a scratch file that is still exactly what was vouched for; ``at`` if the file lies elsewhere."""
+    try:
+        receipt = read_receipt(path, model)
+        check_seal(at or path, receipt.seal)
+    except IntegrityError:
+        return None
+    return receipt

@@ -1,0 +1,130 @@
+"""Pass 3: one shard is gathered, compared with the plan, cut into blocks, written, read back and published."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from schemas.errors import IntegrityError
+from schemas.manifests import SHARDS_FOLDER, BlockEntry, ShardEntry
+from schemas.multiset import digest_sum, multiset_hex, row_digests
+from schemas.seals import label, publish_with
+from schemas.tables import content_digest, shard_schema
+from schemas.verification import id_matrix
+from sharding.jobs import ShardJob
+from sharding.placement import cut_blocks, placement_hashes, placement_order
+from sharding.scratch import ShardReceipt, reusable, write_receipt
+
+# Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
+COLUMNS_WITH_STATISTICS = ["num_bytes", "estimated_tokens"]
+
+
+def write_shard(job: ShardJob) -> int:
+    """Publish a shard and write its receipt, unless an earlier try has; returns the shard's number.
+
+    Raises:
+        IntegrityError: the records gathered are not those of the plan, or the file does not read back as written.
+    """
+    path = job.build / shard_file(job.shard.department, job.shard.shard_id)
+    marker = job.scratch.shard(job.shard.shard_id)
+    if reusable(marker, ShardReceipt, at=path):
+        return job.number
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()  # an earlier try was cut short before it vouched for this file
+    table = _in_order(_gather(job), job)
+    _check_against_plan(table, job)
+    counts = cut_blocks(table.column("estimated_tokens").to_numpy(), job.block_tokens)
+    blocks = _block_entries(table, counts)
+    digest = content_digest(table)
+    seal = publish_with(path, lambda file: _write_and_read_back(file, table, blocks=blocks))
+    entry = ShardEntry(
+        shard_id=job.shard.shard_id,
+        path=shard_file(job.shard.department, job.shard.shard_id),
+        department=job.shard.department,
+        num_records=table.num_rows,
+        estimated_tokens=job.shard.estimated_tokens,
+        seal=seal,
+        content_digest=digest,
+        blocks=blocks,
+    )
+    write_receipt(marker, ShardReceipt(seal=seal, entry=entry))
+    return job.number
+
+
+def shard_file(code: str, shard_id: str) -> str:
+    """A shard's path within its build."""
+    return f"{SHARDS_FOLDER}/{code}/{shard_id}.parquet"
+
+
+def _gather(job: ShardJob) -> pa.Table:
+    """This shard's record batches of all spill files."""
+    found: list[pa.RecordBatch] = []
+    for block, batches in groupby(job.parts.tolist(), key=itemgetter(0)):
+        path = job.scratch.spill(block)
+        try:
+            with pa.ipc.open_file(path) as reader:
+                found.extend(reader.get_batch(index) for _, index in batches)
+        except (pa.ArrowException, OSError):
+            raise IntegrityError(f"{label(path)}: no readable spill file; run again to make it again") from None
+    return pa.Table.from_batches(found, shard_schema(job.settings.columns.feature_names))
+
+
+def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
+    ids = id_matrix(table)
+    order = placement_order(ids, placement_hashes(ids, job.settings.seed))
+    return table.take(pa.array(order)).combine_chunks()
+
+
+def _check_against_plan(table: pa.Table, job: ShardJob) -> None:
+    found = multiset_hex(digest_sum(row_digests(table)))
+    if table.num_rows != job.shard.num_records or found != job.shard.multiset_digest:
+        raise IntegrityError(
+            f"{job.shard.shard_id}: {table.num_rows} records gathered are not the {job.shard.num_records} planned; "
+            "remove the scratch folder and run again while nobody writes to the inputs"
+        )
+
+
+def _block_entries(table: pa.Table, counts: NDArray[np.int64]) -> list[BlockEntry]:
+    entries, start = [], 0
+    for count in counts.tolist():
+        rows = table.slice(start, count)
+        start += count
+        entries.append(
+            BlockEntry(
+                num_records=count,
+                num_text_bytes=pc.sum(rows.column("num_bytes")).as_py(),
+                estimated_tokens=pc.sum(rows.column("estimated_tokens")).as_py(),
+                content_digest=content_digest(rows),
+            )
+        )
+    return entries
+
+
+def _write_and_read_back(file: BinaryIO, table: pa.Table, *, blocks: list[BlockEntry]) -> None:
+    """Write one row group per block, then compare the file with the table before it gets its name."""
+    with pq.ParquetWriter(
+        file, table.schema, compression="zstd", version="2.6", write_statistics=COLUMNS_WITH_STATISTICS
+    ) as writer:
+        start = 0
+        for block in blocks:
+            writer.write_table(table.slice(start, block.num_records), row_group_size=block.num_records)
+            start += block.num_records
+    file.flush()
+    os.fsync(file.fileno())
+    with pq.ParquetFile(Path(file.name)) as written:
+        same = written.metadata.num_row_groups == len(blocks) and all(
+            content_digest(written.read_row_group(index, use_threads=False)) == block.content_digest
+            for index, block in enumerate(blocks)
+        )
+    if not same:
+        raise IntegrityError("shard: does not read back as it was written; check the disk and run again")

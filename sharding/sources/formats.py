@@ -1,0 +1,34 @@
+"""Which source reads which file. A new format is one more line here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sharding.sources.delimited import DelimitedSource
+from sharding.sources.jsonl import JsonLinesSource
+from sharding.sources.parquet import ParquetSource
+from sharding.sources.source import Source
+
+FORMATS: dict[str, Source] = {
+    "csv": DelimitedSource(","),
+    "tsv": DelimitedSource("\t"),
+    "jsonl": JsonLinesSource(),
+    "parquet": ParquetSource(),
+}
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+def format_of(path: Path, wanted: str) -> str | None:
+    """The format to read a file as; None if neither the setting nor the suffix says."""
+    return SUFFIXES.get(path.suffix.lower()) if wanted == "auto" else wanted
+
+
+def is_text(file_format: str) -> bool:
+    """Whether the format has an encoding."""
+    return file_format != "parquet"

@@ -1,0 +1,121 @@
+"""Before pass 1: the inputs are sealed, turned into UTF-8 where they are not, and cut into blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.console import Progress
+from schemas.documents import read_document, write_document
+from schemas.errors import IntegrityError
+from schemas.seals import Seal, check_seal, seal_file
+from sharding.cluster import Cluster
+from sharding.config import ShardingSettings
+from sharding.inputs import SourceFile
+from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile, clear, scratch_of
+from sharding.sources.encodings import transcode
+from sharding.sources.formats import FORMATS, is_text
+from sharding.sources.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """An input and the seal of what it held when the build began."""
+
+    file: SourceFile
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyJob:
+    """Cut one input."""
+
+    file: SourceFile
+    encoding: str
+    utf8: Path
+    block_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        return self.file.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How one input is cut."""
+
+    utf8: Seal | None
+    spans: list[Span]
+
+
+def seal_inputs(files: Sequence[SourceFile]) -> list[SealedFile]:
+    """Seal every input; the order of the result depends on the contents, not on how the files are named.
+
+    Threads of this process do, since digests and reads let go of the interpreter lock; so a build that is there
+    already is recognised without starting a worker.
+    """
+    sealed = []
+    with (
+        Progress("seal", sum(file.num_bytes for file in files), "bytes") as progress,
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+    ):
+        for file, seal in zip(files, pool.map(_seal, files), strict=True):
+            sealed.append(SealedFile(file, seal))
+            progress.advance(file.num_bytes)
+    return sorted(sealed, key=lambda item: (item.seal.sha256, str(item.file.path)))
+
+
+def survey_inputs(
+    sealed: Sequence[SealedFile], settings: ShardingSettings, scratch: Scratch, *, cluster: Cluster, block_bytes: int
+) -> Survey:
+    """The cut of all inputs: that of an interrupted build if there is one, else a new one."""
+    found = _interrupted(sealed, scratch)
+    if found:
+        return found
+    clear(scratch)
+    scratch = scratch_of(scratch.folder.parent.parent, scratch.folder.name)
+    jobs = [
+        SurveyJob(item.file, settings.encoding, scratch.utf8(number), block_bytes) for number, item in enumerate(sealed)
+    ]
+    cuts = cluster.run(_cut, jobs, title="survey", unit="bytes")
+    survey = Survey(
+        files=[SurveyedFile(seal=item.seal, utf8=cut.utf8) for item, cut in zip(sealed, cuts, strict=True)],
+        blocks=[
+            SurveyedBlock(file=number, start=span.start, stop=span.stop, num_bytes=span.num_bytes)
+            for number, cut in enumerate(cuts)
+            for span in cut.spans
+        ],
+    )
+    write_document(scratch.survey(), survey, replace=True)
+    return survey
+
+
+def _seal(file: SourceFile) -> Seal:
+    seal = seal_file(file.path)
+    file.check_unchanged()
+    return seal
+
+
+def _cut(job: SurveyJob) -> Cut:
+    source, path, utf8 = FORMATS[job.file.format], job.file.path, None
+    if is_text(job.file.format) and job.encoding != "utf-8":
+        transcode(path, job.utf8, job.encoding)
+        path, utf8 = job.utf8, seal_file(job.utf8)
+    spans = source.spans(path, job.block_bytes)
+    job.file.check_unchanged()
+    return Cut(utf8, spans)
+
+
+def _interrupted(sealed: Sequence[SealedFile], scratch: Scratch) -> Survey | None:
+    try:
+        survey = read_document(scratch.survey(), Survey)
+        for number, file in enumerate(survey.files):
+            if file.utf8:
+                check_seal(scratch.utf8(number), file.utf8)
+    except IntegrityError:
+        return None
+    return survey if [file.seal for file in survey.files] == [item.seal for item in sealed] else None
