@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from schemas.manifests import (
     DepartmentView,
     ShardEntry,
 )
-from schemas.seals import label, read_verified
+from schemas.seals import label, opened, read_verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,11 @@ def open_build(path: Path) -> Build:
         UsageError: the folder is neither.
         IntegrityError: the commit or manifest is damaged or does not match the other.
     """
-    folder = _build_folder(path)
+    try:
+        folder = _build_folder(path).resolve()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UsageError(f"{label(path)}: {reason}; check the path and its permissions") from None
     commit = read_document(folder / COMMITTED_FILE, Commit)
     manifest_path = folder / MANIFEST_FILE
     manifest = parse_document(read_verified(manifest_path, commit.manifest), BuildManifest, label(manifest_path))
@@ -72,7 +77,8 @@ def _build_folder(path: Path) -> Path:
     current = path / CURRENT_FILE
     if not current.exists():
         raise UsageError(f"{label(path)}: no build here; name a corpus folder with {CURRENT_FILE}, or one build in it")
-    name = current.read_bytes()[:64].decode("ascii", "replace").removesuffix("\n")
+    with opened(current) as file:
+        name = file.read(64).decode("ascii", "replace").removesuffix("\n")
     folder = path / BUILDS_FOLDER / name
     if not name.startswith("b-") or "/" in name or not folder.is_dir():
         raise IntegrityError(f"{label(current)}: names no build of this corpus; restore it or run the build again")

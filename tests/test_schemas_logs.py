@@ -6,7 +6,6 @@ import io
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +33,15 @@ class Odd:
     __repr__ = __str__
 
 
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    """What a handler with the safe formatter wrote, for the loggers of one package."""
-    target = io.StringIO()
-    handler = logging.StreamHandler(target)
-    handler.setFormatter(SafeFormatter())
-    ours = logging.getLogger("sharding")
-    ours.addHandler(handler)
-    ours.propagate = False  # pytest's own handler on the root formats whatever comes, which is what we refuse to do
-    yield target
-    ours.propagate = True
-    ours.removeHandler(handler)
+class Spill:
+    """A logger of our name outside of the hierarchy, where pytest's own handlers would format whatever comes."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.logger = logging.Logger("sharding.spill")
+        handler = logging.StreamHandler(self.stream)
+        handler.setFormatter(SafeFormatter())
+        self.logger.addHandler(handler)
 
 
 def line_of(message: object, *arguments: object, name: str = "sharding.spill") -> str:
@@ -147,12 +143,14 @@ def test_every_other_argument_is_withheld(argument: object, kind: str) -> None:
     ],
 )
 def test_an_odd_call_prints_no_argument(
-    message: object, arguments: tuple[object, ...], stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+    message: object, arguments: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A message that cannot be formatted, or is none, is withheld; logging's own error report never gets to see it."""
-    logging.getLogger("sharding.spill").warning(message, *arguments)
+    spill = Spill()
 
-    said = stream.getvalue()
+    spill.logger.warning(message, *arguments)
+
+    said = spill.stream.getvalue()
     assert said.count("\n") == 1
     assert "chest" not in said
     assert capsys.readouterr().err == ""
@@ -176,14 +174,16 @@ def raised(error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), KeyError(SECRET), ExceptionGroup(SECRET, [ValueError(SECRET)])])
-def test_an_exception_is_logged_without_its_message(error: Exception, stream: io.StringIO) -> None:
+def test_an_exception_is_logged_without_its_message(error: Exception) -> None:
     """``exception()`` prints type and places on the same line, not the text, nor that of its cause."""
+    spill = Spill()
+
     try:
         raise RuntimeError(SECRET) from raised(error)
     except RuntimeError:
-        logging.getLogger("sharding.spill").exception("block %d failed", 3, stack_info=True)
+        spill.logger.exception("block %d failed", 3, stack_info=True)
 
-    said = stream.getvalue()
+    said = spill.stream.getvalue()
     assert said.count("\n") == 1
     assert "block 3 failed [RuntimeError at " in said
     assert "test_schemas_logs.py:" in said
