@@ -93,10 +93,12 @@ def _probe(
         sizes = generator.integers(1, length + 1, num_rows - 2)
         early, *_, again = compute(length, [twin, *(_random_row(model, int(n), generator) for n in sizes), probe])
     where = f"{num_rows} × {length} tokens"
-    invariant = PASSED if np.array_equal(first, again) else f"other bits beside other rows, tile of {where}"
+    # A weight that is NaN for one token is that token's fault: its records are quarantined, the claims still hold.
+    equal = np.array_equal(first, again, equal_nan=True)
+    invariant = PASSED if equal else f"other bits beside other rows, tile of {where}"
     tolerance = EXPERTS_TOLERANCE_NATS[model.precision] if model.has_experts else 0.0
     # Inputs 0 … half-1 are shared, so are the targets of all but the last of them.
-    causal = np.abs(first[: half - 1] - early[: half - 1]).max() <= tolerance
+    causal = np.isclose(first[: half - 1], early[: half - 1], rtol=0, atol=tolerance, equal_nan=True).all()
     return invariant, PASSED if causal else f"a later token changed an earlier loss, tile of {where}"
 
 
@@ -113,8 +115,7 @@ def _check_head(model: LoadedModel, menu: TileMenu, generator: np.random.Generat
         ours = token_losses(hidden_TD, model.head, positions[0, 1:])
         logits_TV = model.model(input_ids=positions[:, :-1], use_cache=False).logits[0].double()
         theirs = torch.nn.functional.cross_entropy(logits_TV, positions[0, 1:], reduction="none")
-    difference = float((ours - theirs).abs().max())
     tolerance = HEAD_TOLERANCE_NATS[model.precision]
-    return (
-        PASSED if difference <= tolerance else f"{difference:.2g} nats from the model's logits, {tolerance:g} allowed"
-    )
+    if torch.isclose(ours, theirs, rtol=0, atol=tolerance, equal_nan=True).all():
+        return PASSED
+    return f"{float((ours - theirs).abs().max()):.2g} nats from the model's logits, {tolerance:g} allowed"
