@@ -45,13 +45,13 @@ def rank_identity(environment: Mapping[str, str] | None = None) -> RankIdentity:
     """Read torchrun's variables.
 
     Raises:
-        UsageError: some are set and others missing or no numbers.
+        UsageError: some are set and others missing, no numbers, or no rank of that world.
     """
     environment = os.environ if environment is None else environment
-    if "RANK" not in environment or "WORLD_SIZE" not in environment:
+    if "RANK" not in environment and "WORLD_SIZE" not in environment:
         return RankIdentity()
     try:
-        return RankIdentity(
+        identity = RankIdentity(
             rank=int(environment["RANK"]),
             num_ranks=int(environment["WORLD_SIZE"]),
             local_rank=int(environment.get("LOCAL_RANK", 0)),
@@ -63,8 +63,14 @@ def rank_identity(environment: Mapping[str, str] | None = None) -> RankIdentity:
         )
     except (KeyError, ValueError):
         raise UsageError(
-            "RANK is set but MASTER_ADDR, MASTER_PORT or a number is wrong; start with torchrun, or unset RANK"
+            "RANK or WORLD_SIZE is set but the other, MASTER_ADDR, MASTER_PORT or a number is wrong; start with "
+            "torchrun, or unset both"
         ) from None
+    if not 0 <= identity.rank < identity.num_ranks:
+        raise UsageError(
+            f"RANK {identity.rank} is none of WORLD_SIZE {identity.num_ranks}; start with torchrun, or unset both"
+        )
+    return identity
 
 
 def blocks_of(manifest: BuildManifest, *, limit: int | None = None) -> dict[BlockKey, int]:
