@@ -158,6 +158,24 @@ def verify(path: Path, deep: bool, as_json: bool, verbose: int) -> None:
     emit(result, [f"{build.manifest.build_id}: {said} are as sealed"], as_json=as_json)
 
 
+@cli.command()
+@click.argument("path", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--records", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many notes.")
+@click.option("--departments", type=click.IntRange(min=1), default=4, show_default=True, help="How many departments.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other notes.")
+@output_options
+def sample(path: Path, records: int, departments: int, seed: int, **output: Any) -> None:
+    """Write synthetic notes to OUT (.csv, .jsonl or .parquet) for demonstrations and benchmarks."""
+    from schemas.logs import setup_logging
+    from sharding.sample_files import write_sample
+
+    setup_logging(output["verbose"])
+    seal = write_sample(path, num_records=records, num_departments=departments, seed=seed)
+    result = {"num_records": records, "num_departments": departments, "seed": seed, "seal": seal.model_dump()}
+    lines = [f"{path.name}: {records:,} synthetic notes of {departments} departments, {seal.num_bytes:,} bytes"]
+    emit(result, lines, as_json=output["as_json"])
+
+
 def _request(flags: dict[str, Any]) -> Request:
     from sharding.build import DEFAULT_BLOCK_BYTES, Request
     from sharding.cluster import ClusterOptions
