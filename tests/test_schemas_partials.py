@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
 from collections.abc import Callable
@@ -10,94 +9,33 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import IntegrityError
 from schemas.partials import (
     BlockKey,
-    PartialFile,
     list_partials,
     rank_folder,
     read_partial,
     skipped_of,
     tally_of,
-    write_partial,
 )
 from schemas.seals import TEMPORARY_PREFIX, seal_file
 from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, partial_schema
-
-RUN_ID = "r-0123456789abcdef"
-KEY = BlockKey("d-0123456789ab-00003", 7)
-FEATURES = ["sex", "diagnosis"]
-LOSSES = st.floats(0, 1e6) | st.sampled_from([0.0, 5e-324, 1e308])
-
-
-def row(number: int, *, status: str = STATUS_SCORED, loss_nats: float = 1.5, num_tokens: int = 3) -> dict[str, Any]:
-    """One row of a partial."""
-    scored = status == STATUS_SCORED
-    return {
-        "record_id": number.to_bytes(16, "big"),
-        "patient_id": None if number % 3 else b"p" * 16,
-        "encounter_id": None,
-        "status": status,
-        "loss_nats": loss_nats if scored else None,
-        "num_tokens": num_tokens if scored else 0,
-        "num_words": 2 if scored else 0,
-        "num_bytes": 9 if scored else 0,
-        "num_windows": 1,
-        "precision": "fp32",
-        "feature.sex": [None, "F", ""][number % 3],
-        "feature.diagnosis": "I00-I99",
-    }
-
-
-def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    """A partial's table."""
-    return pa.Table.from_pylist(rows, schema=partial_schema(FEATURES))
-
-
-ROWS = st.lists(
-    st.tuples(st.sampled_from([STATUS_SCORED, *SKIPPED_STATUSES]), LOSSES, st.integers(1, 10**9)), max_size=12
-).map(
-    lambda items: [
-        row(number, status=status, loss_nats=loss, num_tokens=tokens)
-        for number, (status, loss, tokens) in enumerate(items)
-    ]
+from tests.made_partials import (
+    FEATURES,
+    KEY,
+    ROWS,
+    RUN_ID,
+    SMALL,
+    forged,
+    read,
+    table_of,
+    written,
 )
-SMALL = [row(0), row(1, status="no_tokens"), row(2, loss_nats=2.25)]
-
-
-def written(folder: Path, rows: list[dict[str, Any]] = SMALL, key: BlockKey = KEY) -> PartialFile:
-    """A published partial."""
-    return write_partial(folder, table_of(rows), run_id=RUN_ID, key=key)
-
-
-def read(partial: PartialFile, *, run_id: str = RUN_ID, features: list[str] = FEATURES) -> pa.Table:
-    """Its verified rows."""
-    return read_partial(partial, run_id=run_id, features=features)[0]
-
-
-def forged(folder: Path, content: bytes) -> PartialFile:
-    """A file under the name that its own bytes ask for: damage that the digest in the name cannot show."""
-    digest = xxhash.xxh3_128_hexdigest(content)
-    path = folder / f"{KEY}.{digest}.parquet"
-    path.write_bytes(content)
-    return PartialFile(key=KEY, path=path, digest=digest)
-
-
-def unchecked(folder: Path, table: pa.Table) -> PartialFile:
-    """A well-labelled and well-sealed partial of any table, as a faulty writer could make it."""
-    labels = {b"exactppl.run_id": RUN_ID.encode(), b"exactppl.block": str(KEY).encode()}
-    pq.write_table(table.replace_schema_metadata(labels), folder / "unchecked")
-    return forged(folder, (folder / "unchecked").read_bytes())
-
-
-# --- laws
 
 
 @given(rows=ROWS)
@@ -298,65 +236,6 @@ def test_a_folder_named_like_a_partial_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(IntegrityError, match="does not belong"):
         list_partials(tmp_path)
-
-
-# --- rows that break the rules
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"loss_nats": math.nan},
-        {"loss_nats": math.inf},
-        {"loss_nats": None},
-        {"num_tokens": 0},
-        {"num_tokens": -3},
-        {"num_words": -1},
-        {"num_bytes": -1},
-        {"status": "no_tokens"},
-        {"status": "no_tokens", "loss_nats": None},
-        {"status": "no_tokens", "loss_nats": None, "num_tokens": 0},
-        {"status": "unheard_of"},
-        {"status": "", "loss_nats": None, "num_tokens": 0, "num_words": 0, "num_bytes": 0},
-        {"status": "scored "},
-    ],
-)
-def test_rows_that_break_the_rules_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    """Rows that contradict themselves are neither written nor, however well they are sealed, read."""
-    rows = [row(0), row(1) | change]
-
-    with pytest.raises(IntegrityError, match="rows break the rules of a partial"):
-        written(tmp_path, rows)
-    with pytest.raises(IntegrityError, match="rows break the rules of a partial"):
-        read(unchecked(tmp_path, table_of(rows)))
-
-
-@pytest.mark.parametrize("name", ["record_id", "status", "num_tokens", "precision"])
-def test_a_null_where_none_belongs_is_refused(name: str, tmp_path: Path) -> None:
-    """Null where a value belongs is neither written nor read, and never taken for 0."""
-    table = table_of([row(0) | {name: None}])
-
-    with pytest.raises(IntegrityError, match=f"null values in {name}"):
-        write_partial(tmp_path, table, run_id=RUN_ID, key=KEY)
-    with pytest.raises(IntegrityError):
-        read(unchecked(tmp_path, table.cast(pa.schema([item.with_nullable(True) for item in table.schema]))))
-
-
-def test_another_schema_is_not_written(tmp_path: Path) -> None:
-    """A table that lacks a column of the contract never becomes a partial."""
-    with pytest.raises(IntegrityError, match=rf"^{KEY}: columns differ from schema 1: num_words$"):
-        write_partial(tmp_path, table_of(SMALL).drop_columns(["num_words"]), run_id=RUN_ID, key=KEY)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("features", [[], ["sex"], ["diagnosis", "sex"], [*FEATURES, "year"]])
-def test_other_features_are_refused(features: list[str], tmp_path: Path) -> None:
-    """A partial has the build's case features, all of them, in the manifest's order."""
-    partial = written(tmp_path)
-
-    with pytest.raises(IntegrityError, match="columns differ from schema"):
-        read(partial, features=features)
 
 
 def test_another_tables_copy_is_another_file(tmp_path: Path) -> None:
