@@ -73,25 +73,19 @@ def read_vocabulary(path: Path) -> Vocabulary:
         UsageError: the file is no GGUF, or its tokenizer is not byte-level BPE with a known rule; with the cure.
     """
     field = _fields(path)
-    model, rule = field("tokenizer.ggml.model"), field("tokenizer.ggml.pre")
     cure = "give the model's own tokenizer with --tokenizer FOLDER"
+    try:
+        model, vocabulary = field("tokenizer.ggml.model"), _parsed(field)
+    except (ValueError, TypeError, AttributeError, IndexError):  # no UTF-8, or a field of another type
+        raise UsageError(f"{label(path)}: the tokenizer section is broken; copy the file again, or {cure}") from None
     if model != "gpt2":
         raise UsageError(f"{label(path)}: tokenizer type {model or 'none'} has no known exact form here; {cure}")
-    if rule not in RULES:
-        raise UsageError(f"{label(path)}: pre-tokenizer rule {rule or 'none'} is not among {', '.join(RULES)}; {cure}")
-    tokens = field("tokenizer.ggml.tokens") or []
-    merges = [tuple(merge.split(" ")) for merge in field("tokenizer.ggml.merges") or []]
-    types = field("tokenizer.ggml.token_type") or [1] * len(tokens)
-    if not tokens or len(set(tokens)) != len(tokens) or len(types) != len(tokens) or {2} != set(map(len, merges)):
-        raise UsageError(f"{label(path)}: the vocabulary or its merges are broken; {cure}")
-    return Vocabulary(
-        rule=rule,
-        tokens=tokens,
-        token_types=types,
-        merges=merges,
-        bos_id=field("tokenizer.ggml.bos_token_id"),
-        eos_id=field("tokenizer.ggml.eos_token_id"),
-    )
+    if vocabulary.rule not in RULES:
+        found = vocabulary.rule or "none"
+        raise UsageError(f"{label(path)}: pre-tokenizer rule {found} is not among {', '.join(RULES)}; {cure}")
+    if not _is_sound(vocabulary):
+        raise UsageError(f"{label(path)}: the vocabulary or its merges are broken; copy the file again, or {cure}")
+    return vocabulary
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -115,6 +109,30 @@ def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
         names = [token for token, is_a in zip(vocabulary.tokens, vocabulary.token_types, strict=True) if is_a == kind]
         add([AddedToken(name, normalized=False, special=kind == CONTROL_TOKEN) for name in names])
     return tokenizer
+
+
+def _parsed(field: Callable[[str], Any]) -> Vocabulary:
+    tokens = list(field("tokenizer.ggml.tokens") or [])
+    return Vocabulary(
+        rule=str(field("tokenizer.ggml.pre") or ""),
+        tokens=tokens,
+        token_types=list(field("tokenizer.ggml.token_type") or [1] * len(tokens)),
+        merges=[tuple(merge.split(" ")) for merge in field("tokenizer.ggml.merges") or []],
+        bos_id=field("tokenizer.ggml.bos_token_id"),
+        eos_id=field("tokenizer.ggml.eos_token_id"),
+    )
+
+
+def _is_sound(vocabulary: Vocabulary) -> bool:
+    """Tokens are distinct and typed, merges join tokens to tokens, and the prefix tokens exist."""
+    tokens, known = vocabulary.tokens, set(vocabulary.tokens)
+    prefixes = [index for index in (vocabulary.bos_id, vocabulary.eos_id) if index is not None]
+    return (
+        len(known) == len(tokens) == len(vocabulary.token_types)
+        and bool(vocabulary.merges)
+        and all(len(merge) == 2 and known.issuperset((*merge, "".join(merge))) for merge in vocabulary.merges)
+        and all(isinstance(index, int) and 0 <= index < len(tokens) for index in prefixes)
+    )
 
 
 def _fields(path: Path) -> Callable[[str], Any]:
