@@ -41,7 +41,8 @@ class ControlPlane:
         if self._store is not None and now - self._beat_at >= SECONDS_BETWEEN_BEATS:
             self._beat_at = now
             self._num_beats += 1
-            self._store.set(f"beat/{self.identity.rank}", str(self._num_beats))
+            with _store_errors("heartbeat"):
+                self._store.set(f"beat/{self.identity.rank}", str(self._num_beats))
 
     def wait_for_all(self, step: str) -> None:
         """Return when every rank has reached a step.
@@ -51,15 +52,13 @@ class ControlPlane:
         """
         if self._store is None:
             return
-        try:
+        with _store_errors(step):
             self._store.set(f"{step}/{self.identity.rank}", "1")
             missing = {rank: ("", time.monotonic()) for rank in range(self.identity.num_ranks)}
             while missing:
                 missing = self._still_missing(self._store, step, missing)
                 self.beat()
                 time.sleep(SECONDS_BETWEEN_LOOKS if missing else 0)
-        except (dist.DistError, RuntimeError):
-            raise TemporaryError(f"{step}: the rendezvous store is gone; run the same command again") from None
 
     def gather(self, step: str, value: ValueT) -> list[ValueT]:
         """Every rank's value, by rank, on every rank."""
@@ -94,6 +93,16 @@ class ControlPlane:
                 f"totals: rank {self.identity.rank} received another sum than the ranks sent; run again to reduce anew"
             )
         return total
+
+    def leave(self) -> None:
+        """Say goodbye; where rank 0 serves the store itself, it stays until all others have."""
+        if self._store is None or self.identity.store_is_hosted:
+            return
+        if self.identity.rank == 0:
+            self.wait_for_all("left")
+        else:
+            with _store_errors("left"):
+                self._store.set(f"left/{self.identity.rank}", "1")
 
     def _still_missing(
         self, store: Store, step: str, missing: dict[int, tuple[str, float]]
@@ -140,10 +149,20 @@ def control_plane(identity: RankIdentity, *, timeout_seconds: float) -> Iterator
             f"rank {identity.rank} of {identity.num_ranks} could not join the others within {timeout_seconds:g} s; "
             "see that all ranks were started, then run again"
         ) from None
+    plane = ControlPlane(identity, timeout_seconds, own)
     try:
-        yield ControlPlane(identity, timeout_seconds, own)
+        yield plane
+        plane.leave()
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def _store_errors(step: str) -> Iterator[None]:
+    try:
+        yield
+    except (dist.DistError, RuntimeError):
+        raise TemporaryError(f"{step}: the rendezvous store is gone; run the same command again") from None
 
 
 @contextmanager
