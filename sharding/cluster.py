@@ -147,7 +147,7 @@ def _local(options: ClusterOptions, working_folder: Path) -> Iterator[Any]:
             n_workers=num_workers,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None would still take port 8787, and fail the second cluster of a machine
             local_directory=str(working_folder),
             silence_logs=logging.CRITICAL,
         ) as cluster,

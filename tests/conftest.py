@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,14 @@ def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def tiny_llama(model_of: Callable[[str], Path]) -> Path:
     """A Llama-shaped model folder whose tokenizer has BOS and EOS and adds BOS itself; read only."""
     return model_of("llama")
+
+
+@pytest.fixture(scope="session")
+def scheduler() -> Iterator[str]:
+    """Address of a Dask scheduler with two worker processes."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+    ) as cluster:
+        yield cluster.scheduler_address
