@@ -44,8 +44,8 @@ def split(values: NDArray[np.float64]) -> pl.DataFrame:
     rest = shifts % _LIMB_SHIFT
     lower = (mantissas & _LIMB_MASK) << rest  # below 2**63
     upper = (mantissas >> _LIMB_SHIFT) << rest  # below 2**52
-    middle = (lower >> _LIMB_SHIFT) + (upper & _LIMB_MASK)
-    parts = (lower & _LIMB_MASK, middle & _LIMB_MASK, (upper >> _LIMB_SHIFT) + (middle >> _LIMB_SHIFT))
+    # The r lowest bits of upper are 0 and lower >> 32 has r bits, so the two do not meet and nothing is carried.
+    parts = (lower & _LIMB_MASK, (lower >> _LIMB_SHIFT) | (upper & _LIMB_MASK), upper >> _LIMB_SHIFT)
     signs = np.where(np.signbit(values), np.int64(-1), np.int64(1))
     columns = {name: part.astype(np.int64) * signs for name, part in zip(PARTS, parts, strict=True)}
     return pl.DataFrame({LIMB: (shifts // _LIMB_SHIFT).astype(np.int16), **columns})

@@ -13,6 +13,7 @@ from schemas.documents import Document, read_document, write_document
 from schemas.errors import IntegrityError, UsageError
 from schemas.manifests import PartialEntry, RankStatus, RunHeader, RunManifest
 from schemas.partials import BlockKey
+from schemas.seals import seal_bytes
 from tests.made_runs import (
     MadeBuild,
     MadeRecord,
@@ -130,6 +131,38 @@ def test_online_skips_must_equal_the_pool(build: MadeBuild, run: Path) -> None:
     changed(run / "COMPLETE", RunManifest, totals=totals.model_copy(update={"skipped": {"no_tokens": 1}}))
 
     assert "skipped differ" in refusal(build, run)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("seal", seal_bytes(b"other"), "not the file that the run sealed"),
+        ("content_digest", "0" * 64, "rows differ from the digest"),
+    ],
+)
+def test_partial_must_be_what_complete_says_of_it(
+    build: MadeBuild, run: Path, field: str, value: Any, complaint: str
+) -> None:
+    """A partial that proves itself by its name is refused where COMPLETE sealed another one."""
+    first, *others = read_document(run / "COMPLETE", RunManifest).partials
+    changed(run / "COMPLETE", RunManifest, partials=[first.model_copy(update={field: value}), *others])
+
+    message = refusal(build, run)
+
+    assert complaint in message
+    assert first.path in message
+
+
+def test_partials_listed_as_each_other_are_refused(build: MadeBuild, run: Path) -> None:
+    """Two blocks whose entries exchanged their files are found, though the set of blocks is complete."""
+    first, second, *others = read_document(run / "COMPLETE", RunManifest).partials
+    crossed = [
+        first.model_copy(update={"shard_id": second.shard_id, "block": second.block}),
+        second.model_copy(update={"shard_id": first.shard_id, "block": first.block}),
+    ]
+    changed(run / "COMPLETE", RunManifest, partials=[*crossed, *others])
+
+    assert "listed as another block than its name says" in refusal(build, run)
 
 
 def test_block_that_no_partial_scored_is_refused(build: MadeBuild, run: Path) -> None:
