@@ -1,0 +1,54 @@
+"""Scoring inside the test process: texts in, results out, by the same session, engine and tiles as a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas.partials import BlockKey
+from scoring.assignment import RankIdentity
+from scoring.checkpoints import locate
+from scoring.config import PrefixPolicy, ScoringSettings
+from scoring.engine import RecordResult, score_blocks
+from scoring.models import load_encoder
+from scoring.session import Session, open_session
+from scoring.tokens import Encoder
+
+
+@contextmanager
+def scoring(model: Path, **settings: Any) -> Iterator[Session]:
+    """An open session on the CPU with one thread; its self-test has passed."""
+    wanted = ScoringSettings(model=model, device="cpu", threads_per_rank=1, **settings)
+    with open_session(wanted, None, identity=RankIdentity()) as session:
+        yield session
+
+
+def encoder_of(folder: Path, policy: PrefixPolicy = "auto") -> Encoder:
+    """The encoder of a model folder."""
+    return load_encoder(locate(folder, None), policy=policy)
+
+
+def key_of(index: int) -> BlockKey:
+    """The key of a numbered block."""
+    return BlockKey("d-000000000000-00000", index)
+
+
+def score(session: Session, blocks: Sequence[Sequence[str]], order: Sequence[int] | None = None) -> Any:
+    """Results of each block in the order of ``blocks``, whatever the order in which they were fed and came back."""
+    fed = ((key_of(index), blocks[index]) for index in order or range(len(blocks)))
+    found: dict[BlockKey, list[RecordResult]] = {}
+    for key, results in score_blocks(
+        fed, encoder=session.encoder, windowing=session.windowing, menu=session.menu, compute=session.compute
+    ):
+        assert key not in found
+        found[key] = results
+    assert found.keys() == set(map(key_of, range(len(blocks))))
+    return [found[key_of(index)] for index in range(len(blocks))]
+
+
+def score_texts(session: Session, texts: Sequence[str]) -> list[RecordResult]:
+    """Results of one block of texts."""
+    results: list[RecordResult] = score(session, [texts])[0]
+    return results
