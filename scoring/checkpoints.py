@@ -99,9 +99,10 @@ def _hf_folder(folder: Path, tokenizer: Path) -> Checkpoint:
 
 def _indexed(folder: Path) -> tuple[Path, ...]:
     weight_map = _json(folder / INDEX_FILE).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise UsageError(f"{label(folder / INDEX_FILE)}: no weight_map; copy the checkpoint again")
-    paths = [folder / str(name) for name in sorted(set(weight_map.values()))]
+    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{label(folder / INDEX_FILE)}: no weight_map of file names; copy the checkpoint again")
+    paths = [folder / name for name in sorted(set(names))]
     missing = [path.name for path in paths if path.parent != folder or not path.is_file()]
     if missing:
         raise UsageError(f"model {label(folder)}: {len(missing)} weight files are missing: {', '.join(missing[:4])}")
