@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.partials import BlockKey
 from scoring.assignment import RankIdentity
-from scoring.checkpoints import locate
+from scoring.checkpoints import Checkpoint
 from scoring.config import PrefixPolicy, ScoringSettings
 from scoring.engine import RecordResult, score_blocks
 from scoring.models import load_encoder
@@ -26,8 +26,8 @@ def scoring(model: Path, **settings: Any) -> Iterator[Session]:
 
 
 def encoder_of(folder: Path, policy: PrefixPolicy = "auto") -> Encoder:
-    """The encoder of a model folder."""
-    return load_encoder(locate(folder, None), policy=policy)
+    """The encoder of a folder that has a tokenizer, with or without a model."""
+    return load_encoder(Checkpoint(kind="hf", path=folder, weight_files=(), tokenizer=folder), policy=policy)
 
 
 def key_of(index: int) -> BlockKey:
