@@ -214,7 +214,7 @@ def test_another_form_is_refused(content: bytes) -> None:
     assert refusal(content)
 
 
-@pytest.mark.parametrize("depth", [*range(100, 1100, 50), 10_000, 1_000_000])
+@pytest.mark.parametrize("depth", [*range(100, 900, 100), *range(900, 1000), 10_000, 1_000_000])
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_deep_nesting_is_one_error_line(depth: int, brackets: tuple[bytes, bytes]) -> None:
     """However deep a file nests, the reader neither crashes nor recurses past its stack."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import IntegrityError
@@ -38,6 +38,7 @@ from tests.made_partials import (
 )
 
 
+@settings(max_examples=30)
 @given(rows=ROWS)
 def test_a_partial_round_trips(rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> None:
     """What a rank wrote is what is read, and is found by listing the run."""
@@ -53,6 +54,7 @@ def test_a_partial_round_trips(rows: list[dict[str, Any]], tmp_path_factory: pyt
     assert list_partials(run) == [partial]
 
 
+@settings(max_examples=30)
 @given(rows=ROWS)
 def test_equal_rows_give_an_equal_file(rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> None:
     """A block scored twice gives one file name and the same bytes, so that duplicates are recognised."""
@@ -167,6 +169,7 @@ def test_a_block_scored_by_two_ranks_is_listed_twice(tmp_path: Path) -> None:
     assert first.digest == second.digest
 
 
+@settings(max_examples=15)  # each example is six flushed files
 @given(order=st.permutations(range(6)))
 def test_listing_is_in_block_order(order: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whichever rank wrote what and when, partials are listed by shard and block."""
