@@ -114,6 +114,20 @@ def test_codes_only_leaves_department_names_out(tmp_path: Path) -> None:
     assert not any(b"cardiology" in content for content in report_files(coded).values())
 
 
+def test_strata_are_ordered_by_what_people_read(tmp_path: Path) -> None:
+    """Rows come by label, not by opaque code, so that a department is found where the alphabet has it."""
+    names = ["urology", "cardiology", "oncology", "ENT", "nephrology"]
+    build = make_build(tmp_path / "corpus", [MadeRecord(name, department=name) for name in names])
+
+    report = report_of(build, make_run(tmp_path / "run", build))
+
+    labels = [stratum.values[0].label for stratum in report.crossings[0].strata]
+    assert labels == ["ENT", "cardiology", "nephrology", "oncology", "urology"]
+    assert [entry.code for entry in build.manifest.departments] != [
+        stratum.values[0].value for stratum in report.crossings[0].strata
+    ]
+
+
 def test_limits_are_marked_in_every_text_output(tmp_path: Path) -> None:
     """A limited build or run says so in JSON, HTML and Markdown, and its ledger counts what was left out."""
     build = make_build(tmp_path / "corpus", [MadeRecord(f"n{index}") for index in range(9)], limited_to=9)
