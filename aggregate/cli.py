@@ -47,7 +47,7 @@ def report(build: Path, run: Path, **options: Any) -> None:
     """Verify everything, then write report.json, report.html, report.md and strata.parquet."""
     from aggregate.config import ReportSettings
     from aggregate.crossings import parse_crossings
-    from aggregate.outputs import PAGE_FILE, publish_report
+    from aggregate.outputs import PAGE_FILE, publish_report, require_outside
     from aggregate.report import make_report
     from aggregate.terminal import report_lines
     from schemas.logs import setup_logging
@@ -57,6 +57,7 @@ def report(build: Path, run: Path, **options: Any) -> None:
     flags = {"by": options["by"], "codes_only": options["codes_only"]}
     settings = load_settings(ReportSettings, "aggregate", flags=flags, config_file=options["config"])
     opened_build, opened_run = _open(build, run)
+    require_outside(options["out"], (opened_build.folder, opened_run.folder))
     crossings = parse_crossings(settings.by, opened_build.manifest.features)
     collected = _collect(opened_build, opened_run)
     made = make_report(

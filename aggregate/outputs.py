@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from aggregate.html import html_bytes
@@ -25,6 +26,19 @@ def report_files(report: Report) -> dict[str, bytes]:
         PAGE_FILE: html_bytes(report),
         REPORT_FILE: document_bytes(report),
     }
+
+
+def require_outside(folder: Path, sealed: Iterable[Path]) -> None:
+    """A report may not lie inside a sealed folder: it would be a stranger there, and the next check would say so.
+
+    Raises:
+        UsageError: ``folder`` is one of ``sealed``, or inside one.
+    """
+    for other in sealed:
+        if folder.resolve().is_relative_to(other.resolve()):
+            raise UsageError(
+                f"{label(folder)}: inside {label(other)}, which is sealed; name a folder beside it with --out"
+            )
 
 
 def publish_report(report: Report, folder: Path, *, force: bool) -> bool:

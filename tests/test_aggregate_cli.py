@@ -81,6 +81,15 @@ def test_unknown_column_exits_2_with_the_columns_there_are(
     assert not (tmp_path / "out").exists()
 
 
+def test_report_inside_a_sealed_folder_is_refused(build: MadeBuild, run: Path, capsys: Capture) -> None:
+    """A report among the files of a run or build would break their next check: exit 2, nothing written."""
+    for out in (run, run / "report", build.folder / "report"):
+        done = run_command(cli, ["report", build.corpus, run, "--out", out], capsys)
+
+        assert (done.code, "which is sealed" in done.err) == (2, True)
+    assert run_command(cli, ["verify", build.corpus, run], capsys).code == 0
+
+
 def test_settings_come_from_toml_and_flags_win(build: MadeBuild, run: Path, tmp_path: Path, capsys: Capture) -> None:
     """[aggregate] in a TOML file sets the crossings; --by on the command line replaces them."""
     (tmp_path / "ppl.toml").write_text('[aggregate]\nby = ["age_band"]\ncodes_only = true\n')
