@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from schemas.logs import frames
 ALLOWED_FAILURES = 10
 # Never more tasks in flight than this many per thread, so that a build of a million blocks does not swamp a scheduler.
 TASKS_PER_THREAD = 16
+POLL_SECONDS = 0.01
+SECONDS_BETWEEN_LOOKS = 5.0
+SECONDS_WITHOUT_WORKERS = 120.0
+START_ATTEMPTS = 4
 QUIET = {"logging": {"distributed": "critical", "distributed.worker": "critical", "distributed.nanny": "critical"}}
 
 log = logging.getLogger("sharding.cluster")
@@ -90,9 +95,10 @@ class Cluster:
 
         try:
             submit(TASKS_PER_THREAD * max(1, sum(self.client.nthreads().values())))
-            for future in pool:
-                yield running.pop(future), future.result()
-                submit(1)
+            while running:
+                for future in self._next_batch(pool):
+                    yield running.pop(future), future.result()
+                    submit(1)
         except KilledWorker:
             raise TemporaryError(
                 f"workers: {ALLOWED_FAILURES + 1} died under one task; give them more memory, then run again to resume"
@@ -102,6 +108,21 @@ class Cluster:
         finally:
             if running:
                 self.client.cancel(list(running), force=True)
+
+    def _next_batch(self, pool: Any) -> list[Any]:
+        """Wait for finished tasks, but not for workers that never come back."""
+        last_seen = looked_at = time.monotonic()
+        while not (batch := pool.next_batch(block=False)):
+            time.sleep(POLL_SECONDS)
+            now = time.monotonic()
+            if now - looked_at >= SECONDS_BETWEEN_LOOKS:
+                looked_at = now
+                last_seen = now if self.client.nthreads() else last_seen
+            if now - last_seen > SECONDS_WITHOUT_WORKERS:
+                raise TemporaryError(
+                    f"workers: none for {SECONDS_WITHOUT_WORKERS:.0f} seconds; start some, then run again to resume"
+                )
+        return list(batch)
 
 
 @contextmanager
@@ -138,22 +159,32 @@ def _remote(options: ClusterOptions) -> Iterator[Any]:
 
 @contextmanager
 def _local(options: ClusterOptions, working_folder: Path) -> Iterator[Any]:
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     num_workers = options.workers or len(os.sched_getaffinity(0))
-    log.info("starting %d local workers", num_workers)
-    with (
-        LocalCluster(
-            n_workers=num_workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address="127.0.0.1:0",  # None would still take port 8787, and fail the second cluster of a machine
-            local_directory=str(working_folder),
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with _local_cluster(num_workers, working_folder) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
+
+
+def _local_cluster(num_workers: int, working_folder: Path) -> Any:
+    """Start workers; one that dies while it starts fails the whole start, so that is tried again."""
+    from distributed import LocalCluster
+
+    for attempt in range(START_ATTEMPTS):
+        log.info("starting %d local workers, attempt %d", num_workers, attempt + 1)
+        try:
+            return LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                processes=True,
+                # None would still take port 8787, and fail the second cluster of a machine.
+                dashboard_address="127.0.0.1:0",
+                local_directory=str(working_folder),
+                silence_logs=logging.CRITICAL,
+            )
+        except (RuntimeError, OSError):
+            continue
+    raise TemporaryError(f"workers: did not start in {START_ATTEMPTS} attempts; run again, or use --scheduler")
 
 
 def _guarded(task: Callable[[JobT], ResultT], job: JobT) -> ResultT:

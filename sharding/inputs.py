@@ -99,13 +99,13 @@ def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> No
 
 
 def check_seen(seen: frozenset[str], columns: Columns) -> None:
-    """Every mapped column occurred somewhere in the inputs.
+    """Every mapped column occurred somewhere in the inputs, unless no record could be read at all.
 
     Raises:
         UsageError: lists those that did not.
     """
     missing = {role: column for role, column in columns.by_role.items() if role not in seen}
-    if missing:
+    if missing and seen:
         raise UsageError(f"inputs: {describe(missing)} in any record; correct the setting or leave it out")
 
 

@@ -90,7 +90,7 @@ def judge_duplicates(keys: Keys) -> NDArray[np.int8]:
 
 def placement_hashes(record_ids: Bytes, seed: int) -> Hashes:
     """Seeded xxh3_64 of each record id."""
-    view = np.ascontiguousarray(record_ids).data.cast("B")
+    view = np.ascontiguousarray(record_ids).reshape(-1).data
     hashes = (xxhash.xxh3_64_intdigest(view[start : start + 16], seed) for start in range(0, len(view), 16))
     return np.fromiter(hashes, dtype=np.uint64, count=len(record_ids))
 

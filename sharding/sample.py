@@ -33,6 +33,7 @@ MEAN_BYTES = 2_150
 SIGMA = 0.7
 MIN_BYTES, MAX_BYTES = 80, 60_000
 NOTES_PER_PATIENT = 4
+HEAD_DRAWS = 4
 POOL_SIZE = 1_024
 EVERY_NULL, EVERY_EMPTY, EVERY_REPEATED_ROW = 251, 503, 401
 COLUMNS = (
@@ -91,19 +92,21 @@ def sample_note(number: int, num_departments: int, seed: int) -> Note:
     if number % EVERY_REPEATED_ROW == EVERY_REPEATED_ROW - 1:
         return sample_note(number - 1, num_departments, seed)
     draws = Draws(seed, _NOTE, number)
+    is_copy, distance, department, year = (draws.below(bound) for bound in (100, 50, num_departments, 7))
+    origin = number - 1 - distance % number if number and is_copy == 0 else number
+    note_type, text = _body(draws if origin == number else _after_head(seed, origin), seed, origin)
     patient = number // NOTES_PER_PATIENT
     age_band, sex = _person(seed, patient)
-    note_type = NOTE_TYPES[draws.below(len(NOTE_TYPES))]
     return Note(
         note_id=f"N{number:09d}",
         patient_id=f"P{patient:08d}",
         encounter_id=f"E{patient:08d}{number % NOTES_PER_PATIENT // 2}",
-        department=department_name(draws.below(num_departments)),
+        department=department_name(department),
         note_type=note_type,
         age_band=age_band,
         sex=sex,
-        year=str(2018 + draws.below(7)),
-        text=_text(number, note_type, draws, seed=seed),
+        year=str(2018 + year),
+        text=_missing(number, text),
     )
 
 
@@ -118,18 +121,23 @@ def _person(seed: int, patient: int) -> tuple[str, str]:
     return AGE_BANDS[draws.below(len(AGE_BANDS))], SEXES[draws.below(len(SEXES))]
 
 
-def _text(number: int, note_type: str, draws: Draws, *, seed: int) -> str | None:
+def _missing(number: int, text: str) -> str | None:
     if number % EVERY_NULL == EVERY_NULL // 2:
         return None
-    if number % EVERY_EMPTY == EVERY_EMPTY // 2:
-        return ""
-    if number and draws.below(100) == 0:
-        earlier = number - 1 - draws.below(min(number, 50))
-        return _body(Draws(seed, _NOTE, earlier), note_type, seed=seed, patient=earlier // NOTES_PER_PATIENT)
-    return _body(draws, note_type, seed=seed, patient=number // NOTES_PER_PATIENT)
+    return "" if number % EVERY_EMPTY == EVERY_EMPTY // 2 else text
 
 
-def _body(draws: Draws, note_type: str, *, seed: int, patient: int) -> str:
+def _after_head(seed: int, number: int) -> Draws:
+    """The draws of another note, from where its text begins."""
+    draws = Draws(seed, _NOTE, number)
+    for _ in range(HEAD_DRAWS):
+        draws.below(1)
+    return draws
+
+
+def _body(draws: Draws, seed: int, number: int) -> tuple[str, str]:
+    """Type and text of a note, before any is taken away."""
+    note_type = NOTE_TYPES[draws.below(len(NOTE_TYPES))]
     style = draws.below(4)
     room = _length(draws)
     names = SECTIONS[note_type]
@@ -138,8 +146,8 @@ def _body(draws: Draws, note_type: str, *, seed: int, patient: int) -> str:
         parts.append(_header(name, style))
         parts.append(_passage(draws, name, style, num_bytes=room // len(names) - len(parts[-1])))
     if draws.below(5) == 0:
-        parts.insert(2, _carried_forward(seed, patient, style))
-    return "\n".join(parts)
+        parts.insert(2, _carried_forward(seed, number // NOTES_PER_PATIENT, style))
+    return note_type, "\n".join(parts)
 
 
 def _length(draws: Draws) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -120,7 +119,6 @@ def _write_and_read_back(file: BinaryIO, table: pa.Table, *, blocks: list[BlockE
             writer.write_table(table.slice(start, block.num_records), row_group_size=block.num_records)
             start += block.num_records
     file.flush()
-    os.fsync(file.fileno())
     with pq.ParquetFile(Path(file.name)) as written:
         same = written.metadata.num_row_groups == len(blocks) and all(
             content_digest(written.read_row_group(index, use_threads=False)) == block.content_digest

@@ -127,7 +127,10 @@ def test_a_limit_keeps_the_same_records_whatever_the_order(tmp_path: Path, sched
     assert one.manifest.ledger.rejected == {"over_limit": 250}
 
 
-@pytest.mark.parametrize("num_shards", [127, 128, 129, 255, 256, 257])
+@pytest.mark.parametrize(
+    "num_shards",
+    [128, 257, *(pytest.param(number, marks=pytest.mark.slow) for number in (127, 129, 255, 256))],
+)
 def test_shuffles_that_lose_rows_with_many_shards(tmp_path: Path, scheduler: str, num_shards: int) -> None:
     """Around the sizes at which shuffles have lost rows, the ledger and the multiset digest balance."""
     rows = [(f"n{number}", "abc", "d", None) for number in range(2 * num_shards)]

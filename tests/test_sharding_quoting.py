@@ -16,11 +16,11 @@ TRICKY = st.text(alphabet='a",\r\n \x00é\u2028\x85', max_size=12)
 RECORDS = st.lists(st.lists(TRICKY, min_size=1, max_size=4), max_size=6)
 
 
-def by_csv(text: str) -> list[list[str]]:
+def _by_csv(text: str) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
 
-def by_us(buffer: bytes) -> list[list[str]]:
+def _by_us(buffer: bytes) -> list[list[str]]:
     fields = find_fields(buffer, COMMA)
     rows: list[list[str]] = [[]]
     for start, stop, ends in zip(fields.starts, fields.stops, fields.ends_record, strict=True):
@@ -37,9 +37,9 @@ def test_written_records_are_read_back(records: list[list[str]], quoting: int, n
     out = io.StringIO(newline="")
     csv.writer(out, quoting=quoting, lineterminator=newline).writerows(records)
 
-    found = by_us(out.getvalue().encode())
+    found = _by_us(out.getvalue().encode())
 
-    assert found == [row for row in by_csv(out.getvalue()) if row != [""]]
+    assert found == [row for row in _by_csv(out.getvalue()) if row != [""]]
 
 
 @given(st.text(alphabet='ab",\r\n', max_size=30))
@@ -52,13 +52,13 @@ def test_any_bytes_split_as_the_csv_module_splits_them(text: str) -> None:
 
     fields = find_fields(buffer, COMMA)
 
-    rows = [row for row in by_csv(text) if row != [""]]
+    rows = [row for row in _by_csv(text) if row != [""]]
     if fields.sound.all():
-        assert by_us(buffer) == rows
+        assert _by_us(buffer) == rows
     else:
         counts = [len(part) for part in _grouped(fields.ends_record.tolist())]
-        blank = [len(row) == 1 for row in by_csv(text)]
-        assert [count for count in counts if count > 1] == [len(row) for row in by_csv(text) if len(row) > 1]
+        blank = [len(row) == 1 for row in _by_csv(text)]
+        assert [count for count in counts if count > 1] == [len(row) for row in _by_csv(text) if len(row) > 1]
         assert len(counts) >= len(blank)
 
 
@@ -83,9 +83,9 @@ def test_a_cut_never_changes_the_records(text: str, block_bytes: int) -> None:
         parts.append(rest[:end])
         rest = rest[end:]
 
-    whole = by_us(buffer)
+    whole = _by_us(buffer)
     assert b"".join([*parts, rest]) == buffer
-    assert [row for part in [*parts, rest] for row in by_us(part)] == whole
+    assert [row for part in [*parts, rest] for row in _by_us(part)] == whole
 
 
 @pytest.mark.parametrize(

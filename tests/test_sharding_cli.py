@@ -1,0 +1,164 @@
+"""The command line: what it prints, how it fails, and what it never says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from schemas.folders import open_build
+from tests.builds import csv_bytes, some_rows, write_rows
+
+ROOT = Path(__file__).parents[1]
+MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--patient", "mrn"]
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sharding", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, scheduler: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A corpus built by the command, and what the command said."""
+    folder = tmp_path_factory.mktemp("cli")
+    source = write_rows(folder / "in.csv", some_rows(40))
+    done = _run("build", source, "--out", folder / "corpus", *MAPPING, "--scheduler", scheduler, "--json")
+    return folder / "corpus", done
+
+
+@pytest.mark.parametrize("command", [[], ["build"], ["plan"], ["inspect"], ["verify"], ["sample"]])
+def test_help_is_fast(command: list[str]) -> None:
+    """Nothing heavy is imported to say what a command does."""
+    started = time.monotonic()
+
+    done = _run(*command, "--help")
+
+    assert done.returncode == 0
+    assert "Usage: python -m sharding" in done.stdout
+    assert time.monotonic() - started < 5
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The module behind ``--help`` loads none of the libraries that take long."""
+    heavy = {"dask", "distributed", "pyarrow", "polars", "numpy", "pydantic"}
+    code = f"import sys, sharding.cli; print(*{heavy} & {{*sys.modules}})"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == ""
+
+
+def test_build_prints_one_object_and_keeps_the_key_closed(
+    corpus: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """Standard output is one JSON object; the notices are on standard error; names and texts are nowhere."""
+    folder, done = corpus
+
+    result = json.loads(done.stdout)
+
+    assert done.returncode == 0
+    assert result["status"] == "built"
+    assert result["ledger"]["num_kept"] == 40
+    assert "without encryption" in done.stderr
+    assert "record key" in done.stderr
+    assert (folder / "secret" / "record-id.key").stat().st_mode & 0o777 == 0o600
+    key = (folder / "secret" / "record-id.key").read_text().strip()
+    manifest = (open_build(folder).folder / "manifest.json").read_text()
+    assert not any(word in done.stdout + done.stderr + manifest for word in ("Cardiology", "note 1", key))
+
+
+def test_inspect_shows_names_only_when_asked(corpus: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Codes by default, names with ``--names``; the table and the object agree."""
+    folder, _ = corpus
+
+    table, named, parsed = (_run("inspect", folder, *more) for more in ([], ["--names"], ["--json"]))
+
+    assert "Cardiology" not in table.stdout + parsed.stdout
+    assert "Cardiology" in named.stdout
+    departments = json.loads(parsed.stdout)["departments"]
+    assert all(entry["code"] in table.stdout for entry in departments)
+
+
+def test_verify_names_a_damaged_file_and_exits_65(
+    corpus: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """An intact corpus passes, plain and deep; a flipped bit fails both."""
+    folder, _ = corpus
+    path = next((open_build(folder).folder / "shards").rglob("*.parquet"))
+    content = path.read_bytes()
+
+    intact = [_run("verify", folder), _run("verify", folder, "--deep", "--json")]
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    damaged = _run("verify", folder, "--deep")
+    path.write_bytes(content)
+
+    assert [done.returncode for done in intact] == [0, 0]
+    assert json.loads(intact[1].stdout)["checked"]["records"] == 40
+    assert damaged.returncode == 65
+    assert path.name in damaged.stderr
+    assert len(damaged.stderr.splitlines()) == 1
+
+
+def test_all_wrong_settings_are_said_at_once(tmp_path: Path) -> None:
+    """Exit code 2 and one line with every flag that is wrong."""
+    source = write_rows(tmp_path / "in.csv", some_rows(2))
+
+    done = _run("build", source, "--out", tmp_path / "c", "--seed", "x", "--encoding", "no-such", "--max-rejects", "-1")
+
+    assert done.returncode == 2
+    assert all(part in done.stderr for part in ("--seed", "--encoding", "--max-rejects", "columns.text"))
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_come_from_toml_too(tmp_path: Path, scheduler: str) -> None:
+    """A TOML file maps columns and features as flags do, and gives the same build."""
+    source = write_rows(tmp_path / "in.csv", some_rows(10))
+    config = tmp_path / "settings.toml"
+    config.write_text(
+        '[sharding]\nseed = 4\n[sharding.columns]\nid = "note_id"\ntext = "note"\n'
+        'department = "dept"\n[sharding.columns.features]\nperson = "mrn"\n'
+    )
+    by_flags = [*MAPPING[:6], "--feature", "person=mrn", "--seed", "4"]
+
+    one = _run("build", source, "--out", tmp_path / "c", "--config", config, "--scheduler", scheduler, "--json")
+    two = _run("build", source, "--out", tmp_path / "c", *by_flags, "--scheduler", scheduler, "--json")
+
+    assert json.loads(one.stdout)["features"] == ["length_band", "person"]
+    assert json.loads(two.stdout)["status"] == "already_built"
+    assert json.loads(one.stdout)["build_id"] == json.loads(two.stdout)["build_id"]
+
+
+def test_a_broken_row_is_never_quoted(tmp_path: Path, scheduler: str) -> None:
+    """The line that stops a build for its rejects holds counts only, even with -vv."""
+    path = tmp_path / "in.csv"
+    path.write_bytes(csv_bytes(some_rows(3)) + b'"9","zebra words","extra","cells","here"\n')
+
+    done = _run("build", path, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "-vv")
+
+    assert done.returncode == 65
+    assert "1 rejected malformed" in done.stderr
+    assert "zebra" not in done.stderr + done.stdout
+    assert str(tmp_path) not in done.stderr
+
+
+def test_plan_prints_what_would_be_written(tmp_path: Path, scheduler: str) -> None:
+    """No build folder appears, and the totals are those of the build."""
+    source = write_rows(tmp_path / "in.csv", some_rows(10))
+
+    done = _run("plan", source, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "--json")
+
+    assert json.loads(done.stdout)["ledger"]["num_kept"] == 10
+    assert not (tmp_path / "c" / "builds").exists()
+
+
+def test_an_absent_corpus_is_a_usage_error(tmp_path: Path) -> None:
+    """Exit code 2, and the message says what to name."""
+    done = _run("verify", tmp_path)
+
+    assert done.returncode == 2
+    assert "CURRENT" in done.stderr

@@ -1,0 +1,95 @@
+"""Inputs are found, and whatever is wrong with them is said at once, without quoting a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import DataError, UsageError
+from sharding.config import ShardingSettings
+from sharding.inputs import check_columns, find_files
+from tests.builds import COLUMNS, some_rows, write_rows
+
+SETTINGS = ShardingSettings.model_validate({"columns": {**COLUMNS, "features": {"sex": "gender"}}})
+
+
+def test_files_globs_and_folders_are_found_once(tmp_path: Path) -> None:
+    """A file that several names find is read once; other files in folders are counted, hidden ones are not."""
+    (tmp_path / "deep").mkdir()
+    for name in ("a.csv", "deep/b.jsonl", "deep/c.txt", "_SUCCESS", ".hidden.csv"):
+        (tmp_path / name).write_text("x")
+
+    files, num_ignored = find_files([str(tmp_path), str(tmp_path / "*.csv"), str(tmp_path / "a.csv")], "auto")
+
+    assert [file.path.name for file in files] == ["a.csv", "b.jsonl"]
+    assert num_ignored == 1
+
+
+def test_names_that_find_nothing_are_all_reported(tmp_path: Path) -> None:
+    """Absent files, empty globs and unknown suffixes come in one message."""
+    (tmp_path / "notes.txt").write_text("x")
+
+    with pytest.raises(UsageError) as caught:
+        find_files([str(tmp_path / name) for name in ("no.csv", "*.parquet", "notes.txt")], "auto")
+
+    message = str(caught.value)
+    assert all(part in message for part in ("no.csv", "*.parquet", "notes.txt", "--format"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_missing_columns_are_reported_all_at_once(tmp_path: Path, suffix: str) -> None:
+    """Each file, each missing column with its setting, and the columns that were found."""
+    paths = [write_rows(tmp_path / f"{name}{suffix}", some_rows(3), ("note_id", "x", "dept", "y")) for name in "ab"]
+    files, _ = find_files([str(path) for path in paths], "auto")
+
+    with pytest.raises(UsageError) as caught:
+        check_columns(files, SETTINGS)
+
+    message = str(caught.value)
+    wanted = ("'note' (--text)", "'mrn' (--patient)", "'gender' (--feature sex=…)", "found are note_id, x, dept, y")
+    assert all(part in message for part in (f"a{suffix}", f"b{suffix}", *wanted))
+
+
+def test_a_file_without_a_header_is_not_quoted(tmp_path: Path) -> None:
+    """The first record stands where names should; it is counted, not shown."""
+    path = tmp_path / "in.csv"
+    path.write_text('17,"Jane Roe has secret words",cardiology,0\n')
+    files, _ = find_files([str(path)], "auto")
+
+    with pytest.raises(UsageError, match="4 that do not look like names") as caught:
+        check_columns(files, SETTINGS)
+
+    assert "Jane" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_mapped_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    """Which one is meant cannot be known."""
+    path = tmp_path / "in.csv"
+    path.write_text("note_id,note,dept,mrn,gender,note\n")
+    files, _ = find_files([str(path)], "auto")
+
+    with pytest.raises(UsageError, match="more than one column for --text"):
+        check_columns(files, SETTINGS)
+
+
+def test_a_header_in_another_encoding_is_an_error(tmp_path: Path) -> None:
+    """A UTF-16 file read as UTF-8 fails at once and names the setting."""
+    path = tmp_path / "in.csv"
+    path.write_bytes("note_id,note,dept,mrn,gender\n".encode("utf-16"))
+    files, _ = find_files([str(path)], "auto")
+
+    with pytest.raises(DataError, match="--encoding"):
+        check_columns(files, SETTINGS)
+    check_columns(files, SETTINGS.model_copy(update={"encoding": "utf-16"}))
+
+
+def test_a_changed_input_is_noticed(tmp_path: Path) -> None:
+    """A file written to during the build stops it."""
+    path = write_rows(tmp_path / "in.csv", some_rows(2))
+    (file,), _ = find_files([str(path)], "auto")
+    path.write_bytes(path.read_bytes() + b"x")
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        file.check_unchanged()
