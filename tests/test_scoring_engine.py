@@ -1,0 +1,261 @@
+"""The engine: a record's loss has the same bits whatever it is scored with, and no record is lost on the way."""
+
+from __future__ import annotations
+
+import gc
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from schemas.partials import BlockKey
+from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
+from scoring.engine import MAX_OPEN_BLOCKS, PendingRow, RecordResult, Windowing, score_blocks
+from scoring.session import Session
+from scoring.tiles import Row, make_menu
+from tests.models import MODEL_KINDS, SENTENCES
+from tests.sessions import encoder_of, key_of, score, score_texts, scoring
+
+ModelOf = Callable[[str], Path]
+NOTES = [SENTENCES[at % 6][at % 5 : 20 + 7 * at] for at in range(12)] + [" ".join(SENTENCES), "", "a", SENTENCES[0]]
+SETTINGS = {"max_length": 48, "stride": 30, "tile_tokens": 192}
+
+
+def uniform(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+    """A tile of a model that holds eight tokens equally likely."""
+    assert all(0 < len(row.inputs) <= length for row in rows)
+    return [np.full(len(row.targets), math.log(8)) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_llama: Path) -> Iterator[Session]:
+    """An open fp32 session with short windows and small tiles."""
+    with scoring(tiny_llama, **SETTINGS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def expected(llama: Session) -> list[RecordResult]:
+    """Every note scored in a block of its own, which no other note shares."""
+    return [score(llama, [[text]])[0][0] for text in NOTES]
+
+
+@settings(max_examples=25)
+@given(
+    order=st.permutations(range(len(NOTES))), cuts=st.lists(st.integers(0, len(NOTES)), max_size=5), turn=st.randoms()
+)
+def test_bits_do_not_depend_on_company(
+    order: list[int], cuts: list[int], turn: Any, llama: Session, expected: list[RecordResult]
+) -> None:
+    """Any order of records, cut into blocks anywhere, fed in any order, gives each record the result it has alone."""
+    edges = [0, *sorted(cuts), len(NOTES)]
+    shares = [order[start:stop] for start, stop in pairwise(edges)]
+    feeding = list(range(len(shares)))
+    turn.shuffle(feeding)
+
+    blocks = score(llama, [[NOTES[at] for at in share] for share in shares], feeding)
+
+    assert blocks == [[expected[at] for at in share] for share in shares]
+
+
+@settings(max_examples=15)
+@given(neighbours=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=80), max_size=12))
+def test_bits_do_not_depend_on_neighbours(neighbours: list[str], llama: Session, expected: list[RecordResult]) -> None:
+    """Strangers of any text before, between and after change nothing of a record."""
+    half = len(neighbours) // 2
+
+    results = score_texts(llama, [*neighbours[:half], *NOTES, *neighbours[half:]])
+
+    assert results[half : half + len(NOTES)] == expected
+
+
+@pytest.mark.parametrize("kind", sorted(MODEL_KINDS))
+def test_bits_do_not_depend_on_company_for_any_shape(kind: str, model_of: ModelOf) -> None:
+    """Alone, all together, in reverse, and in blocks of three: equal results for each kind of model."""
+    with scoring(model_of(kind), **SETTINGS) as session:
+        alone = [score_texts(session, [text])[0] for text in NOTES]
+
+        together = score_texts(session, NOTES)
+        backwards = score_texts(session, NOTES[::-1])[::-1]
+        threes = score(session, [NOTES[start : start + 3] for start in range(0, len(NOTES), 3)], [4, 2, 0, 5, 1, 3])
+
+    assert together == alone
+    assert backwards == alone
+    assert [result for block in threes for result in block] == alone
+
+
+@pytest.mark.parametrize("precision", ["mixed", "bf16"])
+def test_bits_do_not_depend_on_company_in_lower_precision(precision: str, tiny_llama: Path) -> None:
+    """The same holds where rounding is coarse."""
+    with scoring(tiny_llama, precision=precision, **SETTINGS) as session:
+        alone = [score_texts(session, [text])[0] for text in NOTES]
+
+        together = score_texts(session, NOTES)
+        backwards = score_texts(session, NOTES[::-1])[::-1]
+
+    assert together == alone
+    assert backwards == alone
+
+
+def test_equal_texts_have_equal_losses(llama: Session) -> None:
+    """One note many times, among others, has one result."""
+    results = score_texts(llama, [SENTENCES[1], *SENTENCES, *[SENTENCES[1]] * 20])
+
+    assert len({results[0], results[2], *results[7:]}) == 1
+
+
+def test_counts_are_those_of_the_text(llama: Session) -> None:
+    """Words, bytes and windows of a record stand beside its loss."""
+    result = score_texts(llama, ["one two\n three"])[0]
+
+    assert (result.status, result.num_words, result.num_bytes, result.num_windows) == (STATUS_SCORED, 3, 14, 1)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 300), max_size=8),
+    max_length=st.integers(2, 40),
+    data=st.data(),
+    prefix=st.sampled_from(["auto", "none"]),
+)
+def test_a_uniform_model_costs_the_same_for_every_token(
+    lengths: list[int], max_length: int, data: st.DataObject, prefix: Any, tiny_llama: Path
+) -> None:
+    """T tokens cost T·ln 8 with a prefix and (T-1)·ln 8 without: numerator and denominator cover the same tokens."""
+    stride = data.draw(st.integers(1, max_length))
+    encoder = encoder_of(tiny_llama, prefix)
+    texts = ["~" * length for length in lengths]  # each "~" is one token
+
+    [(_, results)] = score_blocks(
+        [(key_of(0), texts)],
+        encoder=encoder,
+        windowing=Windowing(max_length, stride),
+        menu=make_menu(max_length, tokens=128, one_row=False),
+        compute=uniform,
+    )
+
+    scored = [max(length - (prefix == "none"), 0) for length in lengths]
+    assert [result.num_tokens for result in results] == scored
+    assert [result.loss_nats for result in results] == [
+        math.fsum([math.log(8)] * number) if number else None for number in scored
+    ]
+
+
+def test_a_note_without_tokens_is_skipped_with_its_reason(llama: Session, tiny_llama: Path) -> None:
+    """No text is no token; one token without a prefix is no scored token; neither has a loss or a count."""
+    with scoring(tiny_llama, prefix="none") as bare:
+        single = score_texts(bare, ["a"])[0]
+
+    empty = score_texts(llama, [""])[0]
+
+    assert empty == RecordResult(STATUS_NO_TOKENS, None, 0, 0, 0, empty.num_windows)
+    assert single == RecordResult(STATUS_NO_SCORED_TOKENS, None, 0, 0, 0, 0)
+
+
+def test_a_block_without_records_comes_back(llama: Session) -> None:
+    """An empty block is a block."""
+    assert score(llama, [[], ["a"], []])[::2] == [[], []]
+
+
+def test_a_nan_is_quarantined_and_touches_nobody(tiny_llama: Path, llama: Session, tmp_path: Path) -> None:
+    """Where one token's embedding is NaN, exactly the notes with that token have no loss; all others keep every bit."""
+    from safetensors.torch import load_file, save_file
+
+    poisoned = shutil.copytree(tiny_llama, tmp_path / "poisoned")
+    weights = load_file(poisoned / "model.safetensors")
+    weights["model.embed_tokens.weight"][llama.encoder.tokenizer.token_to_id("~"), 5] = math.nan
+    save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
+    texts = ["ab~cd", *NOTES, "~~", "x" * 40 + "~" + "y" * 90]
+    sound = score_texts(llama, texts)
+
+    with scoring(poisoned, **SETTINGS) as session:
+        results = score_texts(session, texts)
+
+    assert [at for at, text in enumerate(texts) if "~" in text] == [0, len(texts) - 2, len(texts) - 1]
+    assert results[1:-2] == sound[1:-2]
+    for at in (0, -2, -1):
+        assert results[at] == RecordResult(STATUS_NON_FINITE, None, 0, 0, 0, sound[at].num_windows)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_loss_is_enough(bad: float, tiny_llama: Path) -> None:
+    """A single loss that is not finite, in any window of a record, quarantines it."""
+
+    def compute(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        losses = uniform(length, rows)
+        for row, own in zip(rows, losses, strict=True):
+            if row.num_context:
+                own[-1] = bad
+        return losses
+
+    [(_, results)] = score_blocks(
+        [(key_of(0), ["a" * 9, "b" * 30, "c" * 9])],
+        encoder=encoder_of(tiny_llama),
+        windowing=Windowing(16, 8),
+        menu=make_menu(16, tokens=64, one_row=False),
+        compute=compute,
+    )
+
+    assert [result.status for result in results] == [STATUS_SCORED, STATUS_NON_FINITE, STATUS_SCORED]
+
+
+def test_a_very_long_note_streams(tiny_llama: Path) -> None:
+    """A note of over 100,000 tokens is scored once each by a real model, while at most a tile's rows are held."""
+    held: list[int] = []
+
+    with scoring(tiny_llama, max_length=128) as session:
+        most = session.menu.rows_of(128)
+
+        def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+            if not len(held) % 40:
+                gc.collect()
+                held.append(sum(type(item) is PendingRow for item in gc.get_objects()))
+            else:
+                held.append(0)
+            return session.compute(length, rows)
+
+        [(_, [result])] = score_blocks(
+            [(key_of(0), ["~" * 100_100])],
+            encoder=session.encoder,
+            windowing=session.windowing,
+            menu=session.menu,
+            compute=observed,
+        )
+
+    assert (result.status, result.num_tokens, result.num_windows) == (STATUS_SCORED, 100_100, 783)
+    assert 0 < max(held) <= most + 1
+    assert result.loss_nats is not None
+    assert math.isfinite(result.loss_nats)
+
+
+def test_open_blocks_are_bounded(tiny_llama: Path) -> None:
+    """When tiles never fill, blocks are still handed out: at most MAX_OPEN_BLOCKS and the one at hand are held."""
+    num_blocks, waiting, most = 100, 0, 0
+
+    def fed() -> Iterator[tuple[BlockKey, list[str]]]:
+        nonlocal waiting, most
+        for index in range(num_blocks):
+            waiting += 1
+            most = max(most, waiting)
+            yield key_of(index), ["a" * (1 + index % 50)]
+
+    found = []
+    for key, results in score_blocks(
+        fed(),
+        encoder=encoder_of(tiny_llama),
+        windowing=Windowing(64, 64),
+        menu=make_menu(64, tokens=1 << 20, one_row=False),
+        compute=uniform,
+    ):
+        waiting -= 1
+        found.append((key, [result.num_tokens for result in results]))
+
+    assert sorted(found) == [(key_of(index), [1 + index % 50]) for index in range(num_blocks)]
+    assert most == MAX_OPEN_BLOCKS + 1
