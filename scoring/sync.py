@@ -50,15 +50,8 @@ class ControlPlane:
         Raises:
             TemporaryError: a rank gave no sign of life for the timeout; names it and the step.
         """
-        if self._store is None:
-            return
-        with _store_errors(step):
-            self._store.set(f"{step}/{self.identity.rank}", "1")
-            missing = {rank: ("", time.monotonic()) for rank in range(self.identity.num_ranks)}
-            while missing:
-                missing = self._still_missing(self._store, step, missing)
-                self.beat()
-                time.sleep(SECONDS_BETWEEN_LOOKS if missing else 0)
+        if self._store is not None:
+            self._wait(self._store, step, beats=True)
 
     def gather(self, step: str, value: ValueT) -> list[ValueT]:
         """Every rank's value, by rank, on every rank."""
@@ -99,10 +92,21 @@ class ControlPlane:
         if self._store is None or self.identity.store_is_hosted:
             return
         if self.identity.rank == 0:
-            self.wait_for_all("left")
+            # Without beats: a rank that waits for this one elsewhere must notice that it has gone.
+            self._wait(self._store, "left", beats=False)
         else:
             with _store_errors("left"):
                 self._store.set(f"left/{self.identity.rank}", "1")
+
+    def _wait(self, store: Store, step: str, *, beats: bool) -> None:
+        with _store_errors(step):
+            store.set(f"{step}/{self.identity.rank}", "1")
+            missing = {rank: ("", time.monotonic()) for rank in range(self.identity.num_ranks)}
+            while missing:
+                missing = self._still_missing(store, step, missing)
+                if beats:
+                    self.beat()
+                time.sleep(SECONDS_BETWEEN_LOOKS if missing else 0)
 
     def _still_missing(
         self, store: Store, step: str, missing: dict[int, tuple[str, float]]
@@ -127,7 +131,7 @@ def control_plane(identity: RankIdentity, *, timeout_seconds: float) -> Iterator
     """Join the ranks of a launch.
 
     Raises:
-        TemporaryError: the store cannot be reached, or a rank does not come, within the timeout.
+        TemporaryError: the store cannot be reached, or a rank does not come, within the timeout; names the rank.
     """
     if identity.address is None:
         yield ControlPlane(identity, timeout_seconds, None)
@@ -143,13 +147,14 @@ def control_plane(identity: RankIdentity, *, timeout_seconds: float) -> Iterator
             wait_for_workers=False,
         )
         own = PrefixStore(f"exactppl/{identity.attempt}", store)
+        plane = ControlPlane(identity, timeout_seconds, own)
+        plane.wait_for_all("start")  # names who is absent, which the process group would not
         dist.init_process_group("gloo", store=own, rank=identity.rank, world_size=identity.num_ranks, timeout=timeout)
     except (dist.DistError, RuntimeError, ValueError):
         raise TemporaryError(
             f"rank {identity.rank} of {identity.num_ranks} could not join the others within {timeout_seconds:g} s; "
             "see that all ranks were started, then run again"
         ) from None
-    plane = ControlPlane(identity, timeout_seconds, own)
     try:
         yield plane
         plane.leave()
