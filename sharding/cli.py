@@ -129,7 +129,7 @@ def plan(*, as_json: bool, verbose: int, **flags: Any) -> None:
 @click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
 @click.option("--names", is_flag=True, help="Show the departments' own names, from their views.")
 @output_options
-def inspect(path: Path, names: bool, as_json: bool, verbose: int) -> None:
+def inspect(path: Path, *, names: bool, as_json: bool, verbose: int) -> None:
     """Show departments, shards, records, tokens and the ledger of a build."""
     from schemas.folders import open_build
     from schemas.logs import setup_logging
@@ -144,7 +144,7 @@ def inspect(path: Path, names: bool, as_json: bool, verbose: int) -> None:
 @click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
 @click.option("--deep", is_flag=True, help="Read every record too: content digests, and no record twice.")
 @output_options
-def verify(path: Path, deep: bool, as_json: bool, verbose: int) -> None:
+def verify(path: Path, *, deep: bool, as_json: bool, verbose: int) -> None:
     """Check that a build is, byte for byte, what was sealed."""
     from schemas.folders import open_build
     from schemas.logs import setup_logging
@@ -164,7 +164,7 @@ def verify(path: Path, deep: bool, as_json: bool, verbose: int) -> None:
 @click.option("--departments", type=click.IntRange(min=1), default=4, show_default=True, help="How many departments.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other notes.")
 @output_options
-def sample(path: Path, records: int, departments: int, seed: int, **output: Any) -> None:
+def sample(path: Path, *, records: int, departments: int, seed: int, **output: Any) -> None:
     """Write synthetic notes to OUT (.csv, .jsonl or .parquet) for demonstrations and benchmarks."""
     from schemas.logs import setup_logging
     from sharding.sample_files import write_sample

@@ -36,7 +36,9 @@ class Keys:
     tokens: Numbers
 
     def take(self, rows: Numbers) -> Keys:
-        """These records only."""
+        """These records only; the same arrays where that is all of them, since there may be 10 million."""
+        if len(rows) == len(self.tokens) and (rows == np.arange(len(rows))).all():
+            return self
         return Keys(
             record_ids=self.record_ids[rows],
             row_digests=self.row_digests[rows],
@@ -110,12 +112,13 @@ def deal(keys: Keys, hashes: Hashes, *, seed: int, target_tokens: int) -> Placem
         seed: Also turns the shard at which a stratum begins.
         target_tokens: Estimated tokens per shard.
     """
-    departments, department_of = np.unique(keys.departments, return_inverse=True)
+    departments = np.unique(keys.departments)
+    department_of = np.searchsorted(departments, keys.departments).astype(np.int32)
     tokens = np.bincount(department_of, weights=keys.tokens, minlength=len(departments)).astype(np.int64)
     counts = np.bincount(department_of, minlength=len(departments))
     # No more shards than records: an empty shard is never written.
     num_shards = np.clip(-(-tokens // target_tokens), 1, np.maximum(counts, 1))
-    order = np.lexsort((*halves(keys.record_ids)[::-1], hashes, keys.strata))
+    order = _dealing_order(keys, hashes)
     strata, starts, sizes = np.unique(keys.strata[order], return_index=True, return_counts=True)
     ranks = np.arange(len(order)) - np.repeat(starts, sizes)
     turns = np.repeat(_turns(strata, seed) >> np.uint64(1), sizes).astype(np.int64)
@@ -149,6 +152,16 @@ def cut_blocks(tokens: Numbers, block_tokens: int) -> Numbers:
     middles = 2 * np.cumsum(tokens) - tokens
     blocks = np.minimum(middles // max(1, -(-2 * total // num_blocks)), num_blocks - 1)
     return np.unique(blocks, return_counts=True)[1].astype(np.int64)
+
+
+def _dealing_order(keys: Keys, hashes: Hashes) -> Numbers:
+    """Rows by (stratum, hash, record id); the ids, which take most of the time, only where two hashes are equal."""
+    order = np.lexsort((hashes, keys.strata))
+    ties = (hashes[order[1:]] == hashes[order[:-1]]) & (keys.strata[order[1:]] == keys.strata[order[:-1]])
+    if ties.any():
+        upper, lower = halves(keys.record_ids)
+        order = np.lexsort((lower, upper, hashes, keys.strata))
+    return order
 
 
 def _turns(strata: Hashes, seed: int) -> Hashes:

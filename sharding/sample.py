@@ -81,20 +81,20 @@ class Draws:
         return int(self._ready.pop() % bound)
 
 
-def sample_notes(num_records: int, num_departments: int, seed: int) -> Iterator[Note]:
+def sample_notes(num_records: int, num_departments: int, *, seed: int) -> Iterator[Note]:
     """Notes 0 … ``num_records`` - 1."""
     for number in range(num_records):
-        yield sample_note(number, num_departments, seed)
+        yield sample_note(number, num_departments, seed=seed)
 
 
-def sample_note(number: int, num_departments: int, seed: int) -> Note:
+def sample_note(number: int, num_departments: int, *, seed: int) -> Note:
     """One note; see the module's docstring for what it depends on."""
     if number % EVERY_REPEATED_ROW == EVERY_REPEATED_ROW - 1:
-        return sample_note(number - 1, num_departments, seed)
+        return sample_note(number - 1, num_departments, seed=seed)
     draws = Draws(seed, _NOTE, number)
     is_copy, distance, department, year = (draws.below(bound) for bound in (100, 50, num_departments, 7))
     origin = number - 1 - distance % number if number and is_copy == 0 else number
-    note_type, text = _body(draws if origin == number else _after_head(seed, origin), seed, origin)
+    note_type, text = _body(draws if origin == number else _after_head(seed, origin), origin, seed=seed)
     patient = number // NOTES_PER_PATIENT
     age_band, sex = _person(seed, patient)
     return Note(
@@ -135,7 +135,7 @@ def _after_head(seed: int, number: int) -> Draws:
     return draws
 
 
-def _body(draws: Draws, seed: int, number: int) -> tuple[str, str]:
+def _body(draws: Draws, number: int, *, seed: int) -> tuple[str, str]:
     """Type and text of a note, before any is taken away."""
     note_type = NOTE_TYPES[draws.below(len(NOTE_TYPES))]
     style = draws.below(4)

@@ -30,7 +30,7 @@ def write_sample(path: Path, *, num_records: int, num_departments: int, seed: in
     write = WRITERS.get(path.suffix.lower())
     if write is None:
         raise UsageError(f"{label(path)}: no known suffix; name a file that ends in {', '.join(WRITERS)}")
-    notes = sample_notes(num_records, num_departments, seed)
+    notes = sample_notes(num_records, num_departments, seed=seed)
     parts = iter(lambda: list(islice(notes, ROWS_PER_PART)), [])
     return publish_with(path, lambda file: write(file, parts))
 

@@ -28,7 +28,7 @@ def scan_block(job: BlockJob) -> int:
     def write(file: BinaryIO) -> None:
         nonlocal num_records
         with pa.ipc.new_file(file, KEY_SCHEMA) as writer:
-            for rows in job.source.read(job.path, job.span, job.settings.columns.by_role):
+            for rows in job.source.read(job.path, job.span, columns=job.settings.columns.by_role):
                 records = to_records(rows.table, key, job.settings)
                 writer.write_table(to_keys(records))
                 num_records += records.table.num_rows

@@ -62,7 +62,7 @@ def _grouped(job: SpillJob) -> Iterator[tuple[int, pa.Table]]:
     key = load_key(block.key_path)
     assignment = _assignment(job)
     start = 0
-    for rows in block.source.read(block.path, block.span, block.settings.columns.by_role):
+    for rows in block.source.read(block.path, block.span, columns=block.settings.columns.by_role):
         table = to_records(rows.table, key, block.settings).table
         shards = assignment[start : start + table.num_rows]
         start += table.num_rows

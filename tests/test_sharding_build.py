@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from schemas.folders import Build, open_build
-from schemas.verification import verify_build
-from sharding.build import build_corpus
-from sharding.cluster import ClusterOptions
-from tests.builds import build, records_of, request, some_rows, write_rows
+from schemas.verification import read_shard, verify_build
+from sharding.build import _block_jobs, build_corpus, prepare, survey_blocks
+from sharding.cluster import ClusterOptions, connected
+from tests.builds import KEY, build, records_of, request, some_rows, write_rows
 
 ROWS = some_rows(300)
 
@@ -143,6 +145,72 @@ def test_shuffles_that_lose_rows_with_many_shards(tmp_path: Path, scheduler: str
     assert checked["records"] == made.manifest.ledger.num_kept == 2 * num_shards
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_other_encodings_give_the_same_records(tmp_path: Path, scheduler: str, encoding: str, suffix: str) -> None:
+    """Text in a declared encoding makes the same shards as its UTF-8 original."""
+    rows = [(f"n{number}", f"咳嗽 {number}\r\n发热", "内科", None) for number in range(40)]
+    plain = write_rows(tmp_path / f"plain{suffix}", rows)
+    coded = tmp_path / f"coded{suffix}"
+    coded.write_bytes(plain.read_bytes().decode().encode(encoding))
+
+    one = build([plain], tmp_path / "one", scheduler, block_bytes=500)
+    two = build([coded], tmp_path / "two", scheduler, block_bytes=500, encoding=encoding)
+
+    assert one.manifest.content_digest == two.manifest.content_digest
+    assert two.manifest.ledger.num_kept == 40
+
+
+def test_a_seed_moves_records_and_keeps_them_all(reference: Build, tmp_path: Path, scheduler: str) -> None:
+    """Another seed gives other shards of the same multiset of records."""
+    source = write_rows(tmp_path / "in.parquet", ROWS)
+
+    made = build([source], tmp_path / "corpus", scheduler, target_tokens=2_000, block_tokens=500, seed=9)
+
+    assert made.manifest.multiset_digest == reference.manifest.multiset_digest
+    assert made.manifest.content_digest != reference.manifest.content_digest
+
+
+def test_no_shard_is_empty_and_no_column_is_categorical(reference: Build) -> None:
+    """Every row group has rows, and strings are large strings whose offsets do not end at 2 GiB."""
+    for shard in reference.manifest.shards:
+        with pq.ParquetFile(reference.shard_path(shard)) as file:
+            groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+            kinds = {str(kind) for kind in file.schema_arrow.types}
+
+        assert groups
+        assert all(group.num_rows > 0 for group in groups)
+        assert kinds == {"fixed_size_binary[16]", "large_string", "int64"}
+
+
+def test_a_footer_shows_no_ids_and_no_text(reference: Build) -> None:
+    """Only the two number columns have minima and maxima, and the file's tail holds no id in the clear."""
+    for shard in reference.manifest.shards:
+        with pq.ParquetFile(reference.shard_path(shard)) as file:
+            group = file.metadata.row_group(0)
+            columns = [group.column(index) for index in range(group.num_columns)]
+
+        assert {column.path_in_schema for column in columns if column.is_stats_set} == {
+            "num_bytes",
+            "estimated_tokens",
+        }
+
+
+def test_what_a_worker_is_told_holds_neither_key_nor_text(tmp_path: Path, scheduler: str) -> None:
+    """Dask may log a task's arguments, so they are paths, numbers and settings only."""
+    source = write_rows(tmp_path / "in.csv", ROWS[:9])
+    wanted = request([source], tmp_path / "corpus", scheduler)
+    prepared = prepare(wanted)
+    with connected(wanted.cluster, prepared.scratch.workers()) as cluster:
+        survey = survey_blocks(wanted, prepared, cluster)
+
+    told = pickle.dumps(_block_jobs(wanted, prepared, survey))
+
+    assert KEY.encode() not in told
+    assert bytes.fromhex(KEY) not in told
+    assert b"note 1" not in told
+
+
 def test_mtsamples_is_read_whole(shared: Path, tmp_path: Path, scheduler: str) -> None:
     """Public sample notes: Parquet with an integer id and CSV give the same records; 33 texts are null."""
     folder = shared / "data" / "mtsamples"
@@ -160,7 +228,5 @@ def test_mtsamples_is_read_whole(shared: Path, tmp_path: Path, scheduler: str) -
 
 
 def _ids_by_shard(made: Build) -> list[set[bytes]]:
-    from schemas.verification import read_shard
-
     tables = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
     return [set(table.column("record_id").to_pylist()) for table in tables]

@@ -15,16 +15,16 @@ from tests.builds import build
 
 def test_a_note_does_not_depend_on_how_many_are_made() -> None:
     """Record i of a small and of a large sample is the same; another seed gives other notes."""
-    few, many = list(sample_notes(50, 3, 7)), list(sample_notes(120, 3, 7))
+    few, many = list(sample_notes(50, 3, seed=7)), list(sample_notes(120, 3, seed=7))
 
     assert few == many[:50]
-    assert few[17] == sample_note(17, 3, 7)
-    assert few != list(sample_notes(50, 3, 8))
+    assert few[17] == sample_note(17, 3, seed=7)
+    assert few != list(sample_notes(50, 3, seed=8))
 
 
 def test_lengths_are_as_stated() -> None:
     """The mean is near 600 estimated tokens, and the spread is that of clinical notes."""
-    tokens = [len(note.text) / 4 for note in sample_notes(3_000, 4, 0) if note.text]
+    tokens = [len(note.text) / 4 for note in sample_notes(3_000, 4, seed=0) if note.text]
 
     assert 540 < statistics.mean(tokens) < 660
     assert statistics.median(tokens) < statistics.mean(tokens)
@@ -33,7 +33,7 @@ def test_lengths_are_as_stated() -> None:
 
 def test_notes_differ_in_type_style_and_origin() -> None:
     """Several types and styles occur, as do copied passages, repeated texts and all departments."""
-    notes = list(sample_notes(2_000, 5, 0))
+    notes = list(sample_notes(2_000, 5, seed=0))
     texts = [note.text for note in notes if note.text]
 
     assert len({note.department for note in notes}) == 5

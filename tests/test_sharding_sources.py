@@ -30,7 +30,7 @@ def read_all(path: Path, block_bytes: int = 1 << 20, columns: dict[str, str] | N
     rows: list[tuple[str | None, ...]] = []
     rejected: Counter[str] = Counter()
     for span in source.spans(path, block_bytes):
-        for part in source.read(path, span, columns or MAPPING):
+        for part in source.read(path, span, columns=columns or MAPPING):
             rows += zip(*part.table.to_pydict().values(), strict=True)
             rejected += part.rejected
     return rows, rejected

@@ -44,7 +44,7 @@ class DelimitedSource:
             )
         return spans
 
-    def read(self, path: Path, span: Span, columns: Mapping[str, str]) -> Iterator[Rows]:
+    def read(self, path: Path, span: Span, *, columns: Mapping[str, str]) -> Iterator[Rows]:
         """See ``Source``."""
         names, _ = self._after_header(path)
         buffer = read_span(path, span)
@@ -62,7 +62,7 @@ class DelimitedSource:
     def _first_record(self, path: Path, head: bytes) -> tuple[list[str], int]:
         skipped = len(UTF8_BOM) if head.startswith(UTF8_BOM) else 0
         try:
-            cells, stop = first_record(head, ord(self.delimiter), skipped)
+            cells, stop = first_record(head, ord(self.delimiter), start=skipped)
             return [cell.decode("utf-8") for cell in cells], stop
         except ValueError:
             raise DataError(

@@ -46,7 +46,7 @@ class JsonLinesSource:
         """See ``Source``."""
         return cut_file(path, 0, block_bytes=block_bytes, record_end=lambda buffer: buffer.rfind(b"\n") + 1)[0]
 
-    def read(self, path: Path, span: Span, columns: Mapping[str, str]) -> Iterator[Rows]:
+    def read(self, path: Path, span: Span, *, columns: Mapping[str, str]) -> Iterator[Rows]:
         """See ``Source``."""
         buffer = read_span(path, span)
         lines = (buffer if span.start else buffer.removeprefix(UTF8_BOM)).split(b"\n")

@@ -36,7 +36,7 @@ class ParquetSource:
             groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         return [Span(index, index + 1, group.total_byte_size) for index, group in enumerate(groups) if group.num_rows]
 
-    def read(self, path: Path, span: Span, columns: Mapping[str, str]) -> Iterator[Rows]:
+    def read(self, path: Path, span: Span, *, columns: Mapping[str, str]) -> Iterator[Rows]:
         """See ``Source``."""
         names = list(dict.fromkeys(columns.values()))
         with _readable(path) as file:

@@ -81,14 +81,14 @@ def is_closed(buffer: bytes, delimiter: int) -> bool:
     return all(stop >= 0 for _, stop, _, _ in _walk_fields(buffer, delimiter))
 
 
-def first_record(buffer: bytes, delimiter: int, start: int = 0) -> tuple[list[bytes], int]:
+def first_record(buffer: bytes, delimiter: int, *, start: int = 0) -> tuple[list[bytes], int]:
     """The cells of the first record from ``start`` that is not blank, and the offset after it.
 
     Raises:
         ValueError: the buffer ends before the record does, or the record is broken.
     """
     cells: list[bytes] = []
-    for begin, stop, ends, sound in _walk_fields(buffer, delimiter, start):
+    for begin, stop, ends, sound in _walk_fields(buffer, delimiter, start=start):
         if not sound:
             raise ValueError("broken record")
         cells.append(unquoted(buffer[begin:stop]))
@@ -145,7 +145,7 @@ def _walk(buffer: bytes, delimiter: int) -> Fields:
     )
 
 
-def _walk_fields(buffer: bytes, delimiter: int, start: int = 0) -> Iterator[tuple[int, int, bool, bool]]:
+def _walk_fields(buffer: bytes, delimiter: int, *, start: int = 0) -> Iterator[tuple[int, int, bool, bool]]:
     """(start, stop, ends its record, sound) of every field; stop is -1 if a quote is never closed."""
     border = re.compile(b"[" + re.escape(bytes([delimiter])) + b"\r\n]")
     size, more_follows = len(buffer), False

@@ -77,7 +77,7 @@ class Source(Protocol):
         """
         ...
 
-    def read(self, path: Path, span: Span, columns: Mapping[str, str]) -> Iterator[Rows]:
+    def read(self, path: Path, span: Span, *, columns: Mapping[str, str]) -> Iterator[Rows]:
         """The records of one span, in parts that fit into memory.
 
         Raises:
