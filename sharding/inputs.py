@@ -120,13 +120,14 @@ def flag(role: str) -> str:
 
 
 def _files_under(name: str) -> tuple[list[Path], bool]:
-    path = Path(name)
+    """Absolute paths, since a worker elsewhere has another working folder; and whether the name is a folder."""
+    path = Path(name).absolute()
     if path.is_dir():
         hidden = (".", "_")
         return sorted(item for item in path.rglob("*") if item.is_file() and not item.name.startswith(hidden)), True
     if path.is_file():
         return [path], False
-    found = sorted(map(Path, glob(name, recursive=True))) if has_magic(name) else []  # noqa: PTH207 - absolute globs
+    found = sorted(map(Path, glob(str(path), recursive=True))) if has_magic(name) else []  # noqa: PTH207 - absolute globs
     return [item for item in found if item.is_file()], False
 
 

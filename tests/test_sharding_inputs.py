@@ -93,3 +93,13 @@ def test_a_changed_input_is_noticed(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="changed while it was read"):
         file.check_unchanged()
+
+
+def test_relative_names_become_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker with another working folder finds the same file; globs and folders too."""
+    write_rows(tmp_path / "in.csv", some_rows(1))
+    monkeypatch.chdir(tmp_path)
+
+    found = [find_files([name], "auto")[0][0].path for name in ("in.csv", "*.csv", ".")]
+
+    assert found == [tmp_path / "in.csv"] * 3
