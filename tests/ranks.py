@@ -13,9 +13,9 @@ from typing import Any
 from schemas.errors import PipelineError
 from scoring.assignment import RankIdentity
 
-# A fork server imports torch once; ranks are forked from it before any thread exists.
+# A fork server imports torch and transformers once; ranks are forked from it before any thread exists.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["scoring.sync", "tests.ranks"])
+CONTEXT.set_forkserver_preload(["scoring.run", "transformers.models.llama.modeling_llama", "tests.ranks"])
 SECONDS_TO_START = 60
 
 

@@ -14,7 +14,7 @@ from scoring.assignment import RankIdentity
 from scoring.sync import ControlPlane, control_plane
 from tests.ranks import run_ranks
 
-TIMEOUT = 2.5
+TIMEOUT = 2.0
 # Sums that FP64 rounds otherwise in every order, with the smallest and largest numbers that there are.
 LOSSES = [[0.1] * 7, [1e300, 5e-324], [-1e300, 1e16, 1.0], [], [2.0**-1074, 1 / 3]]
 
@@ -111,16 +111,17 @@ def test_a_rank_that_never_comes_is_named() -> None:
     outcomes = run_ranks(join, 3, absent=[2])
 
     assert outcomes[0].error == outcomes[1].error == "TemporaryError"
-    assert "start: rank 2 gave no sign of life for 2.5 s" in outcomes[0].message
+    assert "start: rank 2 gave no sign of life for 2 s" in outcomes[0].message
     assert outcomes[0].seconds < 3 * TIMEOUT
 
 
+@pytest.mark.slow
 def test_ranks_without_their_host_fail_in_time() -> None:
     """Where nobody serves the store, a rank gives up after the timeout instead of waiting for ever."""
     outcomes = run_ranks(join, 2, absent=[0])
 
     assert outcomes[1].error == "TemporaryError"
-    assert "rank 1 of 2 could not join the others within 2.5 s" in outcomes[1].message
+    assert "rank 1 of 2 could not join the others within 2 s" in outcomes[1].message
 
 
 def test_a_rank_that_leaves_early_is_named() -> None:
@@ -129,7 +130,7 @@ def test_a_rank_that_leaves_early_is_named() -> None:
 
     assert outcomes[1].value == "home"
     assert {outcomes[rank].error for rank in (0, 2, 3)} == {"TemporaryError"}
-    assert "scored: rank 1 gave no sign of life for 2.5 s; look at its status" in outcomes[0].message
+    assert "scored: rank 1 gave no sign of life for 2 s; look at its status" in outcomes[0].message
     assert max(outcome.seconds for outcome in outcomes.values()) < 3 * TIMEOUT
 
 
@@ -151,6 +152,7 @@ def test_a_rank_that_dies_is_named() -> None:
     assert "scored: rank 2 gave no sign of life" in outcomes[0].message
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named() -> None:
     """A process that lives but does no work is as lost as a dead one."""
     outcomes = run_ranks(work_silently, 2)
