@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,3 +54,14 @@ def score_texts(session: Session, texts: Sequence[str]) -> list[RecordResult]:
     """Results of one block of texts."""
     results: list[RecordResult] = score(session, [texts])[0]
     return results
+
+
+def poisoned(model: Path, folder: Path, token: str) -> Path:
+    """A copy of a Llama-shaped model in which one number of a token's embedding is NaN."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.embed_tokens.weight"][encoder_of(folder).tokenizer.token_to_id(token), 5] = math.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from schemas.partials import BlockKey
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
-from scoring.engine import MAX_OPEN_BLOCKS, PendingRow, RecordResult, Windowing, score_blocks
+from scoring.engine import MAX_OPEN_BLOCKS, RecordResult, Windowing, score_blocks
 from scoring.session import Session
 from scoring.tiles import Row, make_menu
 from tests.models import MODEL_KINDS, SENTENCES
@@ -164,26 +162,6 @@ def test_a_block_without_records_comes_back(llama: Session) -> None:
     assert score(llama, [[], ["a"], []])[::2] == [[], []]
 
 
-def test_a_nan_is_quarantined_and_touches_nobody(tiny_llama: Path, llama: Session, tmp_path: Path) -> None:
-    """Where one token's embedding is NaN, exactly the notes with that token have no loss; all others keep every bit."""
-    from safetensors.torch import load_file, save_file
-
-    poisoned = shutil.copytree(tiny_llama, tmp_path / "poisoned")
-    weights = load_file(poisoned / "model.safetensors")
-    weights["model.embed_tokens.weight"][llama.encoder.tokenizer.token_to_id("~"), 5] = math.nan
-    save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
-    texts = ["ab~cd", *NOTES, "~~", "x" * 40 + "~" + "y" * 90]
-    sound = score_texts(llama, texts)
-
-    with scoring(poisoned, **SETTINGS) as session:
-        results = score_texts(session, texts)
-
-    assert [at for at, text in enumerate(texts) if "~" in text] == [0, len(texts) - 2, len(texts) - 1]
-    assert results[1:-2] == sound[1:-2]
-    for at in (0, -2, -1):
-        assert results[at] == RecordResult(STATUS_NON_FINITE, None, 0, 0, 0, sound[at].num_windows)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_one_bad_loss_is_enough(bad: float, tiny_llama: Path) -> None:
     """A single loss that is not finite, in any window of a record, quarantines it."""
@@ -204,35 +182,6 @@ def test_one_bad_loss_is_enough(bad: float, tiny_llama: Path) -> None:
     )
 
     assert [result.status for result in results] == [STATUS_SCORED, STATUS_NON_FINITE, STATUS_SCORED]
-
-
-def test_a_very_long_note_streams(tiny_llama: Path) -> None:
-    """A note of over 100,000 tokens is scored once each by a real model, while at most a tile's rows are held."""
-    held: list[int] = []
-
-    with scoring(tiny_llama, max_length=128) as session:
-        most = session.menu.rows_of(128)
-
-        def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
-            if not len(held) % 40:
-                gc.collect()
-                held.append(sum(type(item) is PendingRow for item in gc.get_objects()))
-            else:
-                held.append(0)
-            return session.compute(length, rows)
-
-        [(_, [result])] = score_blocks(
-            [(key_of(0), ["~" * 100_100])],
-            encoder=session.encoder,
-            windowing=session.windowing,
-            menu=session.menu,
-            compute=observed,
-        )
-
-    assert (result.status, result.num_tokens, result.num_windows) == (STATUS_SCORED, 100_100, 783)
-    assert 0 < max(held) <= most + 1
-    assert result.loss_nats is not None
-    assert math.isfinite(result.loss_nats)
 
 
 def test_open_blocks_are_bounded(tiny_llama: Path) -> None:

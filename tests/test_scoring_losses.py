@@ -183,7 +183,7 @@ def test_no_positions_have_no_losses() -> None:
 
 
 @pytest.mark.slow
-def test_logits_of_a_whole_tile_are_never_held() -> None:
+def test_tv_logits() -> None:
     """8,192 positions over 150,000 words need less than 2 GiB, where their fp32 logits alone would be 4.6 GiB."""
     done = subprocess.run([sys.executable, "-c", PEAK_PROGRAM], capture_output=True, text=True, check=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.launches import (
     settings_of,
 )
 from tests.made_runs import MadeBuild, MadeRecord, make_build
+from tests.sessions import poisoned
 
 ModelOf = Callable[[str], Path]
 SETTINGS = {"max_length": 64, "tile_tokens": 256}
@@ -232,26 +232,13 @@ def test_a_damaged_shard_fails_its_run_by_name(
     assert not (run / "COMPLETE").exists()
 
 
-def poisoned(tiny_llama: Path, folder: Path) -> Path:
-    """The model, but NaN for the token ``~``."""
-    from safetensors.torch import load_file, save_file
-    from transformers import AutoTokenizer
-
-    shutil.copytree(tiny_llama, folder)
-    token = AutoTokenizer.from_pretrained(folder, local_files_only=True).convert_tokens_to_ids("~")
-    weights = load_file(folder / "model.safetensors")
-    weights["model.embed_tokens.weight"][token] = math.nan
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
 def test_too_many_quarantined_records_fail_the_run(
     tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two NaN records of eight are 65 and no COMPLETE; tolerated, they are listed by id and the rest is summed."""
     texts = [f"note {index}" + " ~ end" * (index in (2, 5)) for index in range(8)]
     made = make_build(tmp_path / "corpus", [MadeRecord(f"n{index}", text=text) for index, text in enumerate(texts)])
-    model, run = poisoned(tiny_llama, tmp_path / "model"), tmp_path / "run"
+    model, run = poisoned(tiny_llama, tmp_path / "model", "~"), tmp_path / "run"
 
     refused = run_command(cli, arguments_of(made.corpus, run, model), capsys)
     statuses, is_sealed = read_statuses(run), (run / "COMPLETE").exists()
