@@ -66,9 +66,9 @@ def score(corpus: Path, model: Path, run: Path, *options: object, ranks: int = 1
     return run
 
 
-def score_until_killed(corpus: Path, model: Path, run: Path, *, ranks: int, after: int) -> int:
+def score_until_killed(corpus: Path, model: Path, run: Path, *options: object, ranks: int, after: int) -> int:
     """Start scoring and kill every process of the job once ``after`` partials are there; how many there were."""
-    arguments = ["scoring", "run", corpus, "--model", model, "--out", run, "--threads-per-rank", 1]
+    arguments = ["scoring", "run", corpus, "--model", model, "--out", run, "--threads-per-rank", 1, *options]
     command = [sys.executable, "-m", *torchrun(ranks), *map(str, arguments)]
     with subprocess.Popen(
         command, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
