@@ -107,6 +107,24 @@ def test_the_policy_chooses_the_prefix(
     assert encoded.num_tokens == len(own)
 
 
+def test_limits_of_the_tokenizer_itself_are_lifted(tmp_path: Path) -> None:
+    """A tokenizer.json that truncates to 20 tokens and pads to 40 does neither here."""
+    from tokenizers import Tokenizer
+
+    folder = make_tokenizer(tmp_path, **BOTH)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    whole = [len(tokenizer.encode(text).ids) for text in (SENTENCES[0] * 5, "a")]
+    tokenizer.enable_truncation(20)
+    tokenizer.enable_padding(length=40)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+    long, short = encoder_of(folder).encode([SENTENCES[0] * 5, "a"])
+
+    assert [long.num_tokens, short.num_tokens] == whole
+    assert whole[0] > 40
+    assert len(short.positions) == 2
+
+
 @pytest.mark.parametrize(("tokenizer", "policy"), [(EOS_ONLY, "bos"), (NEITHER, "bos"), (NEITHER, "eos")])
 def test_a_policy_without_its_token_is_refused(tokenizer: dict[str, Any], policy: PrefixPolicy, tmp_path: Path) -> None:
     """A missing BOS or EOS is an error with the cure, never another token in its place."""
