@@ -72,6 +72,7 @@ def set_up(device: torch.device, num_threads: int) -> None:
         raise UsageError(f"threads: asked for {num_threads}, got {torch.get_num_threads()}; set --threads-per-rank")
     torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # no buffer is read unset
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = False
@@ -87,6 +88,13 @@ def device_class(device: torch.device) -> str:
     if device.type == "mps":
         return f"mps {platform.machine()}"
     return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; torch's CPU allocator says so in a plain ``RuntimeError``, by its own fixed words."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def default_threads(num_local_ranks: int) -> int:

@@ -16,7 +16,7 @@ from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.engine import Windowing
-from scoring.losses import HEAD_CHUNK
+from scoring.losses import HEAD_CHUNK, HEAD_SLICE
 from scoring.tiles import TileMenu
 from scoring.tokens import Encoder
 
@@ -66,6 +66,7 @@ def compute_part(windowing: Windowing, menu: TileMenu, settings: ScoringSettings
     """Shapes and precision of the forward passes."""
     return {
         "head_chunk": HEAD_CHUNK,
+        "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
         "precision": settings.precision,
         "stride": windowing.stride,

@@ -1,9 +1,12 @@
 """Token losses from hidden states, without ever holding the logits of a whole tile.
 
-Legend: B rows, T tokens, D hidden size, V vocabulary, N scored positions of a tile, C positions of a chunk.
+Legend: D hidden size, V vocabulary, N scored positions of a tile, C positions of a chunk, S entries of a slice,
+K slices.
 
-The head runs in fp32 on chunks of exactly ``HEAD_CHUNK`` positions (the last one filled with zeros), so its kernels
-see one shape only, and ``[C, V]`` is the largest buffer there is.
+The head runs in fp32 on chunks of exactly ``HEAD_CHUNK`` positions (the last one filled with zeros) and slices of
+``HEAD_SLICE`` vocabulary entries, so its kernels see the same few shapes whatever the tile holds, ``[C, S]`` is the
+largest buffer there is, and it stays in the cache. Log-sum-exp is put together from the slices' (largest, sum) pairs in
+fp64, always in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-HEAD_CHUNK = 128
+HEAD_CHUNK = 512
+HEAD_SLICE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,37 +68,51 @@ def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor) -> Tensor:
         ``nll_N`` in nats, float64, computed in fp32; NaN or infinite where the logits were.
     """
     num_positions = hidden_ND.shape[0]
-    logits_CV = hidden_ND.new_empty((HEAD_CHUNK, head.weight_VD.shape[0]), dtype=torch.float32)
+    buffer = torch.empty(HEAD_CHUNK * HEAD_SLICE, dtype=torch.float32, device=hidden_ND.device)
     nll_N = torch.empty(num_positions, dtype=torch.float64, device=hidden_ND.device)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for start in range(0, num_positions, HEAD_CHUNK):
             stop = min(start + HEAD_CHUNK, num_positions)
-            nll_N[start:stop] = _chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], logits_CV)
+            nll_N[start:stop] = _chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], buffer)
     return nll_N
 
 
-def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, logits_CV: Tensor) -> Tensor:
-    num_positions = hidden_ND.shape[0]
+def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, buffer: Tensor) -> Tensor:
+    num_positions, num_entries = hidden_ND.shape[0], head.weight_VD.shape[0]
     hidden_CD = hidden_ND.new_zeros((HEAD_CHUNK, hidden_ND.shape[1]), dtype=torch.float32)
     hidden_CD[:num_positions] = hidden_ND
-    torch.mm(hidden_CD, head.weight_VD.t(), out=logits_CV)
-    _transform(logits_CV, head)
     targets_C1 = targets_N.new_zeros((HEAD_CHUNK, 1))
     targets_C1[:num_positions, 0] = targets_N
-    target_logits_C1 = logits_CV.gather(1, targets_C1)
-    # log-sum-exp in place: subtract the largest logit, so that exp never overflows and one term is exactly 1.
-    largest_C1 = logits_CV.amax(dim=1, keepdim=True)
-    sums_C1 = logits_CV.sub_(largest_C1).exp_().sum(dim=1, keepdim=True)
-    nll_C = (sums_C1.double().log() + (largest_C1.double() - target_logits_C1.double()))[:, 0]
-    return nll_C[:num_positions]
+    target_logits_C1 = hidden_CD.new_zeros((HEAD_CHUNK, 1))
+    largest, sums = [], []
+    for first in range(0, num_entries, HEAD_SLICE):
+        size = min(HEAD_SLICE, num_entries - first)
+        logits_CS = buffer[: HEAD_CHUNK * size].view(HEAD_CHUNK, size)
+        torch.mm(hidden_CD, head.weight_VD[first : first + size].t(), out=logits_CS)
+        _transform(logits_CS, head, slice(first, first + size))
+        index_C1 = targets_C1 - first
+        inside_C1 = (index_C1 >= 0) & (index_C1 < size)
+        found_C1 = logits_CS.gather(1, index_C1.clamp(0, size - 1))
+        target_logits_C1 = torch.where(inside_C1, found_C1, target_logits_C1)
+        # In place, below the slice's largest logit, so that exp never overflows and one term is exactly 1.
+        largest.append(logits_CS.amax(dim=1))
+        sums.append(logits_CS.sub_(largest[-1][:, None]).exp_().sum(dim=1))
+    log_sums_C = _log_sum(torch.stack(largest, dim=1).double(), torch.stack(sums, dim=1).double())
+    return (log_sums_C - target_logits_C1[:, 0].double())[:num_positions]
 
 
-def _transform(logits_CV: Tensor, head: Head) -> None:
+def _log_sum(largest_CK: Tensor, sums_CK: Tensor) -> Tensor:
+    """``log Σ exp(logit)`` from K slices; infinite logits give NaN or infinity, never a plausible number."""
+    peak_C1 = largest_CK.amax(dim=1, keepdim=True)
+    return (sums_CK * (largest_CK - peak_C1).exp()).sum(dim=1).log() + peak_C1[:, 0]
+
+
+def _transform(logits_CS: Tensor, head: Head, entries: slice) -> None:
     if head.bias_V is not None:
-        logits_CV.add_(head.bias_V)
+        logits_CS.add_(head.bias_V[entries])
     if head.multiplier is not None:
-        logits_CV.mul_(head.multiplier)
+        logits_CS.mul_(head.multiplier)
     if head.divisor is not None:
-        logits_CV.div_(head.divisor)
+        logits_CS.div_(head.divisor)
     if head.softcap is not None:
-        logits_CV.div_(head.softcap).tanh_().mul_(head.softcap)
+        logits_CS.div_(head.softcap).tanh_().mul_(head.softcap)

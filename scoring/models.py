@@ -14,6 +14,7 @@ from torch import Tensor
 from schemas.errors import TemporaryError, UsageError
 from schemas.seals import label
 from scoring.checkpoints import Checkpoint
+from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
 from scoring.losses import Head, make_head
 from scoring.tokens import Encoder, make_encoder
@@ -70,7 +71,7 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
         TemporaryError: out of memory.
     """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    model = _guarded(checkpoint, lambda: _from_pretrained(checkpoint, dtype)).to(device).eval()
+    model = _guarded(checkpoint, lambda: _from_pretrained(checkpoint, dtype).to(device).eval())
     config = model.config.get_text_config()
     embeddings = model.get_output_embeddings()
     if embeddings is None:
@@ -150,9 +151,10 @@ def _guarded(checkpoint: Checkpoint, load: Callable[[], Any]) -> Any:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             return load()
-    except (MemoryError, torch.OutOfMemoryError):
-        raise TemporaryError(f"model {label(checkpoint.path)}: out of memory; run on a larger device") from None
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            where = label(checkpoint.path)
+            raise TemporaryError(f"model {where}: out of memory; run on a larger device") from None
         raise UsageError(
             f"model {label(checkpoint.path)}: transformers could not load it ({type(error).__name__}); "
             "check that the folder is complete and its architecture is known to the installed release"

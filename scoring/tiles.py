@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 FINE_STEP = 16
 FINE_UP_TO = 128
-STEPS_PER_OCTAVE = 4
+STEPS_PER_OCTAVE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TileMenu:
 
 
 def make_menu(max_length: int, *, tokens: int, one_row: bool) -> TileMenu:
-    """Steps of 16 up to 128, then four to the octave: at most a quarter of a row is padding, 10 % on average."""
+    """Steps of 16 up to 128, then eight to the octave: at most a ninth of a longer row is padding."""
     lengths = list(range(FINE_STEP, FINE_UP_TO + 1, FINE_STEP))
     octave = FINE_UP_TO
     while lengths[-1] < max_length:
