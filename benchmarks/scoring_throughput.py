@@ -1,8 +1,9 @@
-"""Scoring speed against a plain transformers loop, side by side in one run.
+"""Scoring speed against a plain transformers loop and against this machine's matmul limit, side by side in one run.
 
 The peer is what people write first: right-padded batches of 8 sorted by length, full logits, ``cross_entropy``. Both
 score the same notes with the same weights, dtype, threads and window; each runs in a process of its own, in turns, and
-is timed from the first forward pass to the last loss, tokenisation included and loading left out.
+is timed from the first forward pass to the last loss, tokenisation included and loading left out. The limit is the time
+of the model's matrix products alone, at 1,024 rows in the backbone's dtype and with an fp32 head, nothing else computed.
 
     python benchmarks/scoring_throughput.py --model DIR_OR_GGUF --notes NOTES.parquet --text transcription
 """
@@ -22,6 +23,8 @@ from typing import Any
 
 MAX_LENGTH = 2048
 PEER_BATCH = 8
+ROWS = 1024
+PRODUCTS = 20
 GOALS = {"fp32": 1.5, "mixed": 2.5, "bf16": 2.5}
 
 
@@ -44,8 +47,13 @@ def main() -> None:
                     f"{rate:,.0f} tokens/s, perplexity {perplexity:.4f}{outcome['detail']}",
                     flush=True,
                 )
-        ratio = statistics.median(seconds["peer"]) / statistics.median(seconds["ours"])
-        print(f"{precision:5s} ratio to the plain loop: {ratio:.2f}x (goal {GOALS[precision]}x)", flush=True)
+        ours, peer = (statistics.median(seconds[contender]) for contender in ("ours", "peer"))
+        floor = _in_a_process(options, precision, "limit")["seconds"] * outcome["num_tokens"]
+        print(
+            f"{precision:5s} ratio to the plain loop: {peer / ours:.2f}x (goal {GOALS[precision]}x); matrix products "
+            f"alone would take {floor:.1f} s: {100 * floor / ours:.0f} % of ours, {peer / floor:.2f}x the plain loop",
+            flush=True,
+        )
 
 
 def _options() -> argparse.Namespace:
@@ -57,7 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precision", nargs="+", default=["fp32", "mixed", "bf16"], choices=list(GOALS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--worker", choices=["ours", "peer"], help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=["ours", "peer", "limit"], help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -81,8 +89,8 @@ def _worker(options: argparse.Namespace) -> dict[str, Any]:
     encoder = load_encoder(checkpoint, policy="auto")
     model = load_model(checkpoint, precision=precision, device=device)
     texts = _notes(options, encoder)
-    contend: Callable[..., dict[str, Any]] = {"ours": _ours, "peer": _peer}[options.worker]
-    return contend(texts, encoder, model, options.threads)
+    contenders: dict[str, Callable[..., dict[str, Any]]] = {"ours": _ours, "peer": _peer, "limit": _limit}
+    return contenders[options.worker](texts, encoder, model, options.threads)
 
 
 def _notes(options: argparse.Namespace, encoder: Any) -> list[str]:
@@ -162,6 +170,36 @@ def _peer(texts: list[str], encoder: Any, model: Any, _num_threads: int) -> dict
             num_tokens += int((labels_BT != -100).sum())
         seconds = time.perf_counter() - started
     return {"seconds": seconds, "num_tokens": num_tokens, "loss_nats": loss_nats, "detail": ""}
+
+
+def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> dict[str, Any]:
+    """Seconds a token for the matrix products alone, at the best rate that this process sees for each shape."""
+    import torch
+
+    from scoring.devices import set_up
+
+    set_up(torch.device("cpu"), num_threads)
+    dtype = torch.float32 if model.precision == "fp32" else torch.bfloat16
+    head = model.model.get_output_embeddings()
+    shapes = [
+        (module.in_features, module.out_features, torch.float32 if module is head else dtype)
+        for module in model.model.modules()
+        if isinstance(module, torch.nn.Linear)
+    ]
+    seconds = {shape: _seconds_of_product(*shape) for shape in set(shapes)}
+    return {"seconds": sum(seconds[shape] for shape in shapes) / ROWS}
+
+
+def _seconds_of_product(num_inputs: int, num_outputs: int, dtype: Any) -> float:
+    import torch
+
+    rows, weight = torch.randn(ROWS, num_inputs).to(dtype), torch.randn(num_outputs, num_inputs).to(dtype)
+    times = []
+    for _ in range(PRODUCTS):
+        started = time.perf_counter()
+        torch.nn.functional.linear(rows, weight)
+        times.append(time.perf_counter() - started)
+    return min(times)
 
 
 if __name__ == "__main__":
