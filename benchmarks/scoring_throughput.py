@@ -3,7 +3,7 @@
 The peer is what people write first: right-padded batches of 8 sorted by length, full logits, ``cross_entropy``. Both
 score the same notes with the same weights, dtype, threads and window; each runs in a process of its own, in turns, and
 is timed from the first forward pass to the last loss, tokenisation included and loading left out. The limit is the time
-of the model's matrix products alone, at 1,024 rows in the backbone's dtype and with an fp32 head, nothing else computed.
+of the model's matrix products alone, at 1,024 rows in the backbone's dtype and with an fp32 head.
 
     python benchmarks/scoring_throughput.py --model DIR_OR_GGUF --notes NOTES.parquet --text transcription
 """
