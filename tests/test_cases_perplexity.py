@@ -144,7 +144,7 @@ def test_left_against_right_padding(model_of: ModelOf) -> None:
         )
         alone = [score_texts(session, [text]) for text in texts]
 
-    assert sorted(shapes) == [(16, [5, 8]), (64, [60]), (224, [200])]
+    assert sorted(shapes) == [(16, [5, 8]), (64, [60]), (208, [200])]
     assert [observed_results[key_of(index)] for index in range(4)] == alone
 
 

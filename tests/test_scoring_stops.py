@@ -90,9 +90,11 @@ def test_a_stopped_run_resumes_to_the_same_bits(
 
     with started(arguments) as process:
         wait_until(lambda: has_partials(run, 2), process)
+        process.send_signal(signal.SIGSTOP)  # so that it cannot finish before the second job has tried
         with pytest.raises(TemporaryError, match="another scoring job is at work; wait for it"):
             score_here(long_build.corpus, run, tiny_llama, **SLOW)
         process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
         stopped = ended(process)
     kept = times(run)
     [status] = read_statuses(run)
