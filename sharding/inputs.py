@@ -13,12 +13,13 @@ from schemas.seals import label, opened
 from schemas.tables import FEATURE_PREFIX
 from sharding.config import Columns, ShardingSettings
 from sharding.sources.encodings import to_utf8
-from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_text
+from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_delimited, is_text
 from sharding.sources.source import HEAD_BYTES, Header
 
 MAX_NAMES_SAID = 30
 
-# What a column is called; a file without a header line shows a record there, and records are never quoted.
+# What a column is called. A delimited file without a header line shows a record there, whose cells can look like names
+# ("Smith John"); records are never quoted, so such a file's names are said only if a mapped column is among them.
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .:/()\[\]#%&+-]{0,59}")
 
 
@@ -90,7 +91,8 @@ def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> No
         certain = wanted if header.closed else {role: wanted[role] for role in ("id", "text") if role in wanted}
         missing = {role: column for role, column in certain.items() if column not in header.columns}
         if missing and (header.closed or header.columns):
-            problems.append(f"{label(file.path)}: {describe(missing)}; found are {_said(header)}")
+            is_known = not is_delimited(file.format) or any(column in header.columns for column in wanted.values())
+            problems.append(f"{label(file.path)}: {describe(missing)}; found are {_said(header, is_known=is_known)}")
         repeated = {role: column for role, column in wanted.items() if header.columns.count(column) > 1}
         if repeated:
             problems.append(f"{label(file.path)}: more than one column for {', '.join(map(flag, repeated))}")
@@ -138,7 +140,9 @@ def _head(file: SourceFile, encoding: str) -> bytes:
         return to_utf8(content.read(HEAD_BYTES), encoding)
 
 
-def _said(header: Header) -> str:
+def _said(header: Header, *, is_known: bool) -> str:
+    if not is_known:
+        return f"{len(header.columns)} others (is there a header line?)"
     if not header.columns or not all(map(_COLUMN_NAME.fullmatch, header.columns)):
         return f"{len(header.columns)} that do not look like names (is there a header line?)"
     more = len(header.columns) - MAX_NAMES_SAID

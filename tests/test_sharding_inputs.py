@@ -51,17 +51,37 @@ def test_missing_columns_are_reported_all_at_once(tmp_path: Path, suffix: str) -
     assert all(part in message for part in (f"a{suffix}", f"b{suffix}", *wanted))
 
 
-def test_a_file_without_a_header_is_not_quoted(tmp_path: Path) -> None:
-    """The first record stands where names should; it is counted, not shown."""
-    path = tmp_path / "in.csv"
-    path.write_text('17,"Jane Roe has secret words",cardiology,0\n')
+@pytest.mark.parametrize(
+    "line",
+    [
+        '17,"Jane Roe has secret words",cardiology,0',
+        "M1001,Smith John,Cardiology,Chest pain since monday with HIV",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_file_without_a_header_is_not_quoted(tmp_path: Path, line: str, suffix: str) -> None:
+    """The first record stands where names should; it is counted, not shown, even where its cells look like names."""
+    path = tmp_path / f"in{suffix}"
+    path.write_text(line.replace(",", "\t") if suffix == ".tsv" else line)
     files, _ = find_files([str(path)], "auto")
 
-    with pytest.raises(UsageError, match="4 that do not look like names") as caught:
+    with pytest.raises(UsageError, match="found are 4 others") as caught:
+        check_columns(files, SETTINGS)
+
+    secrets = ("M1001", "Jane", "secret", "Smith", "Chest", "HIV", "ardiology")
+    assert not any(word in str(caught.value) for word in secrets)
+
+
+def test_a_cell_that_is_no_name_hides_the_rest(tmp_path: Path) -> None:
+    """A mapped column among the names does not open the door to cells that look like text."""
+    path = tmp_path / "in.csv"
+    path.write_text('note_id,"Jane: no fever, cough"\n')
+    files, _ = find_files([str(path)], "auto")
+
+    with pytest.raises(UsageError, match="2 that do not look like names") as caught:
         check_columns(files, SETTINGS)
 
     assert "Jane" not in str(caught.value)
-    assert "secret" not in str(caught.value)
 
 
 def test_a_mapped_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:

@@ -32,3 +32,8 @@ def format_of(path: Path, wanted: str) -> str | None:
 def is_text(file_format: str) -> bool:
     """Whether the format has an encoding."""
     return file_format != "parquet"
+
+
+def is_delimited(file_format: str) -> bool:
+    """Whether columns are named by the first line, if it is a header at all."""
+    return isinstance(FORMATS[file_format], DelimitedSource)
