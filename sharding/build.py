@@ -16,9 +16,10 @@ from sharding.config import ShardingSettings
 from sharding.identity import RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_columns, find_files
 from sharding.jobs import BlockJob, ShardJob, SpillJob
+from sharding.lock import locked
 from sharding.plan import make_plan
 from sharding.scan import scan_block
-from sharding.scratch import Plan, Scratch, Survey, clear, scratch_of
+from sharding.scratch import Plan, Scratch, Survey, clear, make_folder, scratch_of
 from sharding.shards import write_shard
 from sharding.sources.source import Span
 from sharding.spill import shard_parts, spill_block
@@ -71,29 +72,24 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
     """
     prepared = prepare(request)
     folder = prepared.identity.folder(request.corpus)
-    is_new = not (folder / COMMITTED_FILE).exists()
-    if is_new:
-        with connected(request.cluster, prepared.scratch.workers()) as cluster:
-            survey = survey_blocks(request, prepared, cluster)
-            plan = _scanned_plan(request, prepared, survey, cluster=cluster)
-            _write_shards(request, prepared, survey, plan=plan, cluster=cluster)
-        # The workers are gone: nothing writes into the build any more.
-        manifest = make_manifest(
-            prepared.identity, plan, prepared.sealed, settings=request.settings, scratch=prepared.scratch
-        )
-        commit_build(folder, manifest, plan)
-    build = open_build(folder)
-    make_current(request.corpus, prepared.identity.build_id)
-    clear(prepared.scratch)
+    with locked(prepared.scratch.folder):
+        is_new = not (folder / COMMITTED_FILE).exists()
+        if is_new:
+            _make_build(request, prepared, folder)
+        build = open_build(folder)
+        make_current(request.corpus, prepared.identity.build_id)
+        clear(prepared.scratch)
     return build, is_new
 
 
 def plan_corpus(request: Request) -> tuple[Plan, str]:
     """Do pass 1 only; a build of the same inputs goes on from here. Returns the plan and the id of the build."""
     prepared = prepare(request)
-    with connected(request.cluster, prepared.scratch.workers()) as cluster:
-        survey = survey_blocks(request, prepared, cluster)
-        return _scanned_plan(request, prepared, survey, cluster=cluster), prepared.identity.build_id
+    with locked(prepared.scratch.folder):
+        make_folder(prepared.scratch)
+        with connected(request.cluster, prepared.scratch.workers()) as cluster:
+            survey = survey_blocks(request, prepared, cluster)
+            return _scanned_plan(request, prepared, survey, cluster=cluster), prepared.identity.build_id
 
 
 def prepare(request: Request) -> Prepared:
@@ -114,6 +110,19 @@ def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Sur
     return survey_inputs(
         prepared.sealed, request.settings, prepared.scratch, cluster=cluster, block_bytes=request.block_bytes
     )
+
+
+def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
+    make_folder(prepared.scratch)
+    with connected(request.cluster, prepared.scratch.workers()) as cluster:
+        survey = survey_blocks(request, prepared, cluster)
+        plan = _scanned_plan(request, prepared, survey, cluster=cluster)
+        _write_shards(request, prepared, survey, plan=plan, cluster=cluster)
+    # The workers are gone: nothing writes into the build any more.
+    manifest = make_manifest(
+        prepared.identity, plan, prepared.sealed, settings=request.settings, scratch=prepared.scratch
+    )
+    commit_build(folder, manifest, plan)
 
 
 def _scanned_plan(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Plan:

@@ -6,7 +6,6 @@ file without a receipt, or one that differs from it, does not count. Workers han
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,12 @@ from typing import TypeVar
 
 from pydantic import Field
 
+from schemas.console import notice
 from schemas.documents import Document, Value, read_document, write_document
-from schemas.errors import IntegrityError, TemporaryError
+from schemas.errors import IntegrityError
 from schemas.manifests import BuildLedger, ShardEntry
 from schemas.seals import Seal, check_seal, label
+from sharding.writing import unwritable
 
 SCRATCH_FOLDER = "scratch"
 
@@ -156,27 +157,42 @@ class Scratch:
 
 
 def scratch_of(corpus: Path, build_id: str) -> Scratch:
+    """Where a build's scratch files lie; the folder may not be there yet."""
+    return Scratch(corpus / SCRATCH_FOLDER / build_id)
+
+
+def make_folder(scratch: Scratch) -> None:
     """Make a build's scratch folder, closed to others.
 
     Raises:
-        TemporaryError: the file system failed.
+        TemporaryError: the disk failed.
+        UsageError: the place cannot be written to.
     """
-    folder = corpus / SCRATCH_FOLDER / build_id
+    folder = scratch.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.parent.chmod(0o700)
         folder.chmod(0o700)
     except OSError as error:
-        raise TemporaryError(f"{label(folder)}: {os.strerror(error.errno or 0)}; mend it and run again") from None
-    return Scratch(folder)
+        raise unwritable(folder, error) from None
 
 
 def clear(scratch: Scratch) -> None:
-    """Remove a build's scratch files, and the folder of all scratch files once it is empty."""
+    """Remove a build's scratch files; they hold note text, so a remainder is said."""
     shutil.rmtree(scratch.folder, ignore_errors=True)
-    parent = scratch.folder.parent
-    if parent.is_dir() and not any(parent.iterdir()):
-        parent.rmdir()
+    if is_there(scratch.folder):
+        notice(f"{label(scratch.folder)}: could not be removed and may hold note text; remove it by hand")
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has this name; also where that cannot be known."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def receipt_path(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
-from schemas.manifests import SHARDS_FOLDER, BlockEntry, ShardEntry
+from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.seals import label, publish_with
 from schemas.tables import content_digest, shard_schema
@@ -32,20 +31,21 @@ def write_shard(job: ShardJob) -> int:
     """Publish a shard and write its receipt, unless an earlier try has; returns the shard's number.
 
     Raises:
-        IntegrityError: the records gathered are not those of the plan, or the file does not read back as written.
+        IntegrityError: the records gathered are not those of the plan, or the file does not read back as written,
+            or the build was committed meanwhile.
     """
     path = job.build / shard_file(job.shard.department, job.shard.shard_id)
     marker = job.scratch.shard(job.shard.shard_id)
     if reusable(marker, ShardReceipt, at=path):
         return job.number
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()  # an earlier try was cut short before it vouched for this file
+    _check_open(job.build)
     table = _in_order(_gather(job), job)
     _check_against_plan(table, job)
     counts = cut_blocks(table.column("estimated_tokens").to_numpy(), job.block_tokens)
     blocks = _block_entries(table, counts)
     digest = content_digest(table)
-    seal = publish_with(path, lambda file: _write_and_read_back(file, table, blocks=blocks))
+    # Over what an earlier try left that was cut short before it vouched for its file: the name always has a whole file.
+    seal = publish_with(path, lambda file: _write_and_read_back(file, table, blocks=blocks), replace=True)
     entry = ShardEntry(
         shard_id=job.shard.shard_id,
         path=shard_file(job.shard.department, job.shard.shard_id),
@@ -63,6 +63,12 @@ def write_shard(job: ShardJob) -> int:
 def shard_file(code: str, shard_id: str) -> str:
     """A shard's path within its build."""
     return f"{SHARDS_FOLDER}/{code}/{shard_id}.parquet"
+
+
+def _check_open(build: Path) -> None:
+    """A worker that outlived its build does not write into what was committed since."""
+    if (build / COMMITTED_FILE).exists():
+        raise IntegrityError(f"{label(build)}: committed while this shard was being written; run the command again")
 
 
 def _gather(job: ShardJob) -> pa.Table:

@@ -15,7 +15,7 @@ from schemas.seals import Seal, check_seal, seal_file
 from sharding.cluster import Cluster
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
-from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile, clear, scratch_of
+from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile, clear, make_folder
 from sharding.sources.encodings import transcode
 from sharding.sources.formats import FORMATS, is_text
 from sharding.sources.source import Span
@@ -77,7 +77,7 @@ def survey_inputs(
     if found:
         return found
     clear(scratch)
-    scratch = scratch_of(scratch.folder.parent.parent, scratch.folder.name)
+    make_folder(scratch)
     jobs = [
         SurveyJob(item.file, settings.encoding, scratch.utf8(number), block_bytes) for number, item in enumerate(sealed)
     ]
