@@ -14,7 +14,7 @@ from sharding.cluster import Cluster, ClusterOptions, connected
 from sharding.commit import Identity, commit_build, identify, make_current, make_manifest
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey, corpus_key_path, load_key, make_key
-from sharding.inputs import check_columns, find_files
+from sharding.inputs import check_apart, check_columns, find_files
 from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
 from sharding.plan import make_plan
@@ -94,12 +94,15 @@ def plan_corpus(request: Request) -> tuple[Plan, str]:
 
 def prepare(request: Request) -> Prepared:
     """Everything that can be known before a record is read."""
-    files, num_ignored = find_files(request.inputs, request.settings.format)
-    check_columns(files, request.settings)
-    if num_ignored:
-        notice(f"inputs: {num_ignored} files of no known format in the folders are left out")
+    found = find_files(request.inputs, request.settings.format)
+    check_apart(found, request.corpus)
+    check_columns(found.files, request.settings)
+    if found.num_unknown:
+        notice(f"inputs: {found.num_unknown} files of no known format in the folders are left out")
+    if found.num_hidden:
+        notice(f"inputs: {found.num_hidden} files or folders whose names begin with . or _ are left out")
     key, key_path = _record_key(request)
-    sealed = seal_inputs(files)
+    sealed = seal_inputs(found.files)
     identity = identify(request.settings, sealed, key)
     log.info("build %s of %d files", identity.build_id, len(sealed))
     return Prepared(sealed, key_path, identity, scratch_of(request.corpus, identity.build_id))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
 from pathlib import Path
 
 from schemas.errors import DataError, UsageError
 from schemas.seals import label, opened
 from schemas.tables import FEATURE_PREFIX
 from sharding.config import Columns, ShardingSettings
+from sharding.listing import list_name
 from sharding.sources.encodings import to_utf8
 from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_delimited, is_text
 from sharding.sources.source import HEAD_BYTES, Header
@@ -52,29 +52,70 @@ class SourceFile:
             raise DataError(f"{label(self.path)}: changed while it was read; run again when nobody writes to it")
 
 
-def find_files(names: Sequence[str], wanted_format: str) -> tuple[list[SourceFile], int]:
-    """The files under some names (files, globs, folders), and how many files in folders are of no known format.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the inputs' names stand for.
+
+    Attributes:
+        files: Each file once, by path.
+        folders: Folders that a name or glob gave.
+        num_unknown: Files in folders that are of no known format.
+        num_hidden: Files and folders in folders that are left out because their names begin with a dot or underscore.
+    """
+
+    files: list[SourceFile]
+    folders: list[Path]
+    num_unknown: int
+    num_hidden: int
+
+
+def find_files(names: Sequence[str], wanted_format: str) -> Found:
+    """The files under some names (files, globs, folders).
 
     Raises:
-        UsageError: a name finds nothing, or a named file is of no known format.
+        UsageError: a name finds nothing, a named file is of no known format, something is no file, or a folder cannot
+            be read.
     """
     chosen: dict[Path, SourceFile] = {}
+    unknown: set[Path] = set()
+    hidden: set[Path] = set()
+    folders: list[Path] = []
     problems: list[str] = []
-    num_ignored = 0
     for name in names:
-        files, is_folder = _files_under(name)
-        known = {path: format_of(path, wanted_format) for path in files}
-        unknown = [path for path, file_format in known.items() if file_format is None]
-        num_ignored += len(unknown) if is_folder else 0
-        if not is_folder:
-            problems += [f"{label(path)}: no known suffix ({', '.join(SUFFIXES)}); set --format" for path in unknown]
-        if len(unknown) == len(files):
-            problems += [] if unknown and not is_folder else [f"{label(Path(name))}: no input file there"]
-        # One file that two names find is read once.
-        chosen |= {path.resolve(): SourceFile.found(path, kind) for path, kind in known.items() if kind}
+        listing = list_name(name)
+        folders += listing.folders
+        hidden |= {path.resolve() for path in listing.hidden}
+        known = {path: format_of(path, wanted_format) for path in [*listing.named, *listing.within]}
+        unknown |= {path.resolve() for path in listing.within if known[path] is None}
+        untold = [path for path in listing.named if known[path] is None]
+        problems += [f"{label(path)}: no known suffix ({', '.join(SUFFIXES)}); set --format" for path in untold]
+        if not any(known.values()) and not untold:
+            problems.append(f"{label(Path(name))}: no input file there")
+        for path, file_format in known.items():
+            if file_format and not path.is_file():
+                problems.append(f"{label(path)}: no file, or a link to none; remove it or name other inputs")
+            elif file_format:
+                # One file that two names find is read once.
+                chosen[path.resolve()] = SourceFile.found(path, file_format)
     if problems:
         raise UsageError("; ".join(problems))
-    return sorted(chosen.values(), key=lambda file: str(file.path)), num_ignored
+    files = sorted(chosen.values(), key=lambda file: str(file.path))
+    return Found(files, folders, num_unknown=len(unknown), num_hidden=len(hidden - chosen.keys()))
+
+
+def check_apart(found: Found, corpus: Path) -> None:
+    """The corpus is not among what is read: a second build would read the first.
+
+    Raises:
+        UsageError: names the input.
+    """
+    place = corpus.resolve()
+    around = [path for path in found.folders if place.is_relative_to(path.resolve())]
+    inside = [file.path for file in found.files if file.path.resolve().is_relative_to(place)]
+    for path in [*around, *inside][:1]:
+        raise UsageError(
+            f"{label(path)}: an input that holds the corpus or lies in it; name a corpus outside with --out"
+        )
 
 
 def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> None:
@@ -119,18 +160,6 @@ def describe(missing: dict[str, str]) -> str:
 def flag(role: str) -> str:
     """The flag that maps a role."""
     return f"--feature {role.removeprefix(FEATURE_PREFIX)}=…" if role.startswith(FEATURE_PREFIX) else f"--{role}"
-
-
-def _files_under(name: str) -> tuple[list[Path], bool]:
-    """Absolute paths, since a worker elsewhere has another working folder; and whether the name is a folder."""
-    path = Path(name).absolute()
-    if path.is_dir():
-        hidden = (".", "_")
-        return sorted(item for item in path.rglob("*") if item.is_file() and not item.name.startswith(hidden)), True
-    if path.is_file():
-        return [path], False
-    found = sorted(map(Path, glob(str(path), recursive=True))) if has_magic(name) else []  # noqa: PTH207 - absolute globs
-    return [item for item in found if item.is_file()], False
 
 
 def _head(file: SourceFile, encoding: str) -> bytes:

@@ -14,18 +14,6 @@ from tests.builds import COLUMNS, some_rows, write_rows
 SETTINGS = ShardingSettings.model_validate({"columns": {**COLUMNS, "features": {"sex": "gender"}}})
 
 
-def test_files_globs_and_folders_are_found_once(tmp_path: Path) -> None:
-    """A file that several names find is read once; other files in folders are counted, hidden ones are not."""
-    (tmp_path / "deep").mkdir()
-    for name in ("a.csv", "deep/b.jsonl", "deep/c.txt", "_SUCCESS", ".hidden.csv"):
-        (tmp_path / name).write_text("x")
-
-    files, num_ignored = find_files([str(tmp_path), str(tmp_path / "*.csv"), str(tmp_path / "a.csv")], "auto")
-
-    assert [file.path.name for file in files] == ["a.csv", "b.jsonl"]
-    assert num_ignored == 1
-
-
 def test_names_that_find_nothing_are_all_reported(tmp_path: Path) -> None:
     """Absent files, empty globs and unknown suffixes come in one message."""
     (tmp_path / "notes.txt").write_text("x")
@@ -41,7 +29,7 @@ def test_names_that_find_nothing_are_all_reported(tmp_path: Path) -> None:
 def test_missing_columns_are_reported_all_at_once(tmp_path: Path, suffix: str) -> None:
     """Each file, each missing column with its setting, and the columns that were found."""
     paths = [write_rows(tmp_path / f"{name}{suffix}", some_rows(3), ("note_id", "x", "dept", "y")) for name in "ab"]
-    files, _ = find_files([str(path) for path in paths], "auto")
+    files = find_files([str(path) for path in paths], "auto").files
 
     with pytest.raises(UsageError) as caught:
         check_columns(files, SETTINGS)
@@ -63,7 +51,7 @@ def test_a_file_without_a_header_is_not_quoted(tmp_path: Path, line: str, suffix
     """The first record stands where names should; it is counted, not shown, even where its cells look like names."""
     path = tmp_path / f"in{suffix}"
     path.write_text(line.replace(",", "\t") if suffix == ".tsv" else line)
-    files, _ = find_files([str(path)], "auto")
+    files = find_files([str(path)], "auto").files
 
     with pytest.raises(UsageError, match="found are 4 others") as caught:
         check_columns(files, SETTINGS)
@@ -76,7 +64,7 @@ def test_a_cell_that_is_no_name_hides_the_rest(tmp_path: Path) -> None:
     """A mapped column among the names does not open the door to cells that look like text."""
     path = tmp_path / "in.csv"
     path.write_text('note_id,"Jane: no fever, cough"\n')
-    files, _ = find_files([str(path)], "auto")
+    files = find_files([str(path)], "auto").files
 
     with pytest.raises(UsageError, match="2 that do not look like names") as caught:
         check_columns(files, SETTINGS)
@@ -88,7 +76,7 @@ def test_a_mapped_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     """Which one is meant cannot be known."""
     path = tmp_path / "in.csv"
     path.write_text("note_id,note,dept,mrn,gender,note\n")
-    files, _ = find_files([str(path)], "auto")
+    files = find_files([str(path)], "auto").files
 
     with pytest.raises(UsageError, match="more than one column for --text"):
         check_columns(files, SETTINGS)
@@ -98,7 +86,7 @@ def test_a_header_in_another_encoding_is_an_error(tmp_path: Path) -> None:
     """A UTF-16 file read as UTF-8 fails at once and names the setting."""
     path = tmp_path / "in.csv"
     path.write_bytes("note_id,note,dept,mrn,gender\n".encode("utf-16"))
-    files, _ = find_files([str(path)], "auto")
+    files = find_files([str(path)], "auto").files
 
     with pytest.raises(DataError, match="--encoding"):
         check_columns(files, SETTINGS)
@@ -108,18 +96,8 @@ def test_a_header_in_another_encoding_is_an_error(tmp_path: Path) -> None:
 def test_a_changed_input_is_noticed(tmp_path: Path) -> None:
     """A file written to during the build stops it."""
     path = write_rows(tmp_path / "in.csv", some_rows(2))
-    (file,), _ = find_files([str(path)], "auto")
+    (file,) = find_files([str(path)], "auto").files
     path.write_bytes(path.read_bytes() + b"x")
 
     with pytest.raises(DataError, match="changed while it was read"):
         file.check_unchanged()
-
-
-def test_relative_names_become_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker with another working folder finds the same file; globs and folders too."""
-    write_rows(tmp_path / "in.csv", some_rows(1))
-    monkeypatch.chdir(tmp_path)
-
-    found = [find_files([name], "auto")[0][0].path for name in ("in.csv", "*.csv", ".")]
-
-    assert found == [tmp_path / "in.csv"] * 3
