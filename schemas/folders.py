@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from schemas.manifests import (
     ShardEntry,
 )
 from schemas.seals import label, opened, read_verified
+
+BUILD_ID = re.compile(r"b-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,29 @@ def open_build(path: Path) -> Build:
     return Build(folder=folder, commit=commit, manifest=manifest)
 
 
+def current_build_id(corpus: Path) -> str | None:
+    """The id of the committed build that readers of a corpus take; None if CURRENT names none."""
+    try:
+        folder = _current_folder(corpus)
+        return folder.name if (folder / COMMITTED_FILE).is_file() else None
+    except (IntegrityError, OSError):
+        return None
+
+
 def _build_folder(path: Path) -> Path:
-    if (path / COMMITTED_FILE).exists() or path.parent.name == BUILDS_FOLDER:
+    # A corpus first: it may lie in any folder, also in one that is called as ours are.
+    if (path / CURRENT_FILE).exists():
+        return _current_folder(path)
+    if BUILD_ID.fullmatch(path.resolve().name) and path.is_dir():
         return path
-    current = path / CURRENT_FILE
-    if not current.exists():
-        raise UsageError(f"{label(path)}: no build here; name a corpus folder with {CURRENT_FILE}, or one build in it")
+    raise UsageError(f"{label(path)}: no build here; name a corpus folder with {CURRENT_FILE}, or one build in it")
+
+
+def _current_folder(corpus: Path) -> Path:
+    current = corpus / CURRENT_FILE
     with opened(current) as file:
         name = file.read(64).decode("ascii", "replace").removesuffix("\n")
-    folder = path / BUILDS_FOLDER / name
-    if not name.startswith("b-") or "/" in name or not folder.is_dir():
+    folder = corpus / BUILDS_FOLDER / name
+    if not BUILD_ID.fullmatch(name) or not folder.is_dir():
         raise IntegrityError(f"{label(current)}: names no build of this corpus; restore it or run the build again")
     return folder

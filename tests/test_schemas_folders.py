@@ -11,7 +11,7 @@ import pytest
 
 from schemas.documents import write_document
 from schemas.errors import IntegrityError, PipelineError, UsageError
-from schemas.folders import Build, open_build
+from schemas.folders import Build, current_build_id, open_build
 from schemas.manifests import (
     BUILDS_FOLDER,
     COMMITTED_FILE,
@@ -136,6 +136,35 @@ def test_a_relative_place_is_as_good(place: str, corpus: Path, monkeypatch: pyte
     monkeypatch.chdir({".": folder, "..": folder / VIEWS_FOLDER, "../..": folder}[place])
 
     assert open_build(Path(place)).manifest.build_id == BUILD_ID
+
+
+def test_a_corpus_may_lie_anywhere(tmp_path: Path) -> None:
+    """A corpus below a folder called ``builds``, or itself called so, is opened by its pointer."""
+    corpora = [tmp_path / BUILDS_FOLDER / "corpus", tmp_path / "other" / BUILDS_FOLDER, tmp_path / f"x-{BUILD_ID}"]
+    for corpus in corpora:
+        commit_build(corpus)
+
+    assert [open_build(corpus).manifest.build_id for corpus in corpora] == [BUILD_ID] * 3
+
+
+def test_a_folder_of_builds_without_a_pointer_is_no_build(tmp_path: Path) -> None:
+    """A folder below ``builds`` that is not named as a build is called what it is: no build."""
+    (tmp_path / BUILDS_FOLDER / "corpus").mkdir(parents=True)
+
+    assert "no build here" in refusal(tmp_path / BUILDS_FOLDER / "corpus", UsageError)
+
+
+def test_the_current_build_is_told_only_if_it_is_committed(corpus: Path) -> None:
+    """Its id; nothing where the pointer is absent or damaged, or names what is not committed."""
+    told = [current_build_id(corpus)]
+    (corpus / BUILDS_FOLDER / BUILD_ID / COMMITTED_FILE).unlink()
+    told.append(current_build_id(corpus))
+    (corpus / CURRENT_FILE).write_text("../x")
+    told.append(current_build_id(corpus))
+    (corpus / CURRENT_FILE).unlink()
+    told.append(current_build_id(corpus))
+
+    assert told == [BUILD_ID, None, None, None]
 
 
 def test_a_link_to_a_build_is_as_good(corpus: Path) -> None:
