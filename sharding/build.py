@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
-from schemas.folders import Build, open_build
-from schemas.manifests import COMMITTED_FILE
+from schemas.errors import IntegrityError, PipelineError
+from schemas.folders import Build, current_build_id, open_build
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
+from schemas.seals import label
+from schemas.verification import verify_build
 from sharding.cluster import Cluster, ClusterOptions, connected
-from sharding.commit import Identity, commit_build, identify, make_current, make_manifest
+from sharding.commit import Identity, commit_build, has_builds, identify, make_current, make_manifest
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, check_columns, find_files
@@ -19,11 +22,12 @@ from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
 from sharding.plan import make_plan
 from sharding.scan import scan_block
-from sharding.scratch import Plan, Scratch, Survey, clear, make_folder, scratch_of
+from sharding.scratch import Plan, Scratch, Survey, clear, clear_abandoned, make_folder, scratch_of
 from sharding.shards import write_shard
 from sharding.sources.source import Span
 from sharding.spill import shard_parts, spill_block
 from sharding.survey import SealedFile, seal_inputs, survey_inputs
+from sharding.writing import unwritable
 
 DEFAULT_BLOCK_BYTES = 16 << 20
 
@@ -76,9 +80,11 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
         is_new = not (folder / COMMITTED_FILE).exists()
         if is_new:
             _make_build(request, prepared, folder)
-        build = open_build(folder)
-        make_current(request.corpus, prepared.identity.build_id)
+        build = open_build(folder) if is_new else _open_intact(folder)
+        if is_new or current_build_id(request.corpus) is None:
+            make_current(request.corpus, prepared.identity.build_id)
         clear(prepared.scratch)
+        _clear_others(request.corpus)
     return build, is_new
 
 
@@ -117,6 +123,10 @@ def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Sur
 
 def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
     make_folder(prepared.scratch)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
         plan = _scanned_plan(request, prepared, survey, cluster=cluster)
@@ -126,6 +136,28 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         prepared.identity, plan, prepared.sealed, settings=request.settings, scratch=prepared.scratch
     )
     commit_build(folder, manifest, plan)
+
+
+def _open_intact(folder: Path) -> Build:
+    """A committed build whose files are all as sealed; nothing is mended in what others may be reading."""
+    try:
+        build = open_build(folder)
+        verify_build(build, deep=False)
+    except IntegrityError as error:
+        cure = f"remove the folder {BUILDS_FOLDER}/{folder.name} and run the build again"
+        raise IntegrityError(f"{error}; to make the whole build again, {cure}") from None
+    return build
+
+
+def _clear_others(corpus: Path) -> None:
+    """The build is there whatever happens here, so a failure is said and no more."""
+    try:
+        num_removed = clear_abandoned(corpus)
+    except (PipelineError, OSError):
+        notice("scratch: could not be searched for files of stopped builds, which may hold note text; look there")
+        return
+    if num_removed:
+        notice(f"scratch: removed what {num_removed} stopped builds or plans of other inputs or settings had left")
 
 
 def _scanned_plan(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Plan:
@@ -173,7 +205,14 @@ def _block_jobs(request: Request, prepared: Prepared, survey: Survey) -> list[Bl
 
 
 def _record_key(request: Request) -> tuple[RecordKey, Path]:
-    path = request.key_path or corpus_key_path(request.corpus)
-    if request.key_path is None and make_key(path):
+    if request.key_path:
+        return load_key(request.key_path), request.key_path.absolute()
+    path = corpus_key_path(request.corpus)
+    if has_builds(request.corpus) and not path.exists():
+        raise IntegrityError(
+            f"{label(path)}: absent, but there are builds whose record ids depend on it; "
+            "restore it from a backup, or give --record-key, or name a new corpus with --out"
+        )
+    if make_key(path):
         notice("made the record key of this corpus in its secret folder; back it up: all record ids depend on it")
     return load_key(path), path.absolute()

@@ -107,7 +107,7 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
         committed, is_new = build_corpus(request)
     description = describe_build(committed)
     if not is_new:
-        notice(f"{committed.manifest.build_id} is already built from these inputs and settings; nothing was done")
+        notice(_already_built(request.corpus, committed.manifest.build_id))
     emit({**description, "status": "built" if is_new else "already_built"}, lines_of(description), as_json=as_json)
 
 
@@ -174,6 +174,14 @@ def sample(path: Path, *, records: int, departments: int, seed: int, **output: A
     result = {"num_records": records, "num_departments": departments, "seed": seed, "seal": seal.model_dump()}
     lines = [f"{path.name}: {records:,} synthetic notes of {departments} departments, {seal.num_bytes:,} bytes"]
     emit(result, lines, as_json=output["as_json"])
+
+
+def _already_built(corpus: Path, build_id: str) -> str:
+    from schemas.folders import current_build_id
+
+    current = current_build_id(corpus)
+    said = "it is current" if current == build_id else f"{current} stays current (CURRENT names it)"
+    return f"{build_id} is already built from these inputs and settings, and whole; nothing was done; {said}"
 
 
 def _request(flags: dict[str, Any]) -> Request:

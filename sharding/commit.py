@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from schemas.documents import write_document
 from schemas.errors import IntegrityError
+from schemas.folders import BUILD_ID
 from schemas.manifests import (
     BUILDS_FOLDER,
     COMMITTED_FILE,
@@ -29,6 +30,7 @@ from sharding.config import ShardingSettings
 from sharding.identity import RecordKey
 from sharding.scratch import Plan, Scratch, ShardReceipt, read_receipt
 from sharding.survey import SealedFile
+from sharding.writing import unwritable
 
 ENCRYPTION: Literal["none"] = "none"
 
@@ -111,6 +113,22 @@ def commit_build(folder: Path, manifest: BuildManifest, plan: Plan) -> None:
     seal = write_document(folder / MANIFEST_FILE, manifest)
     _check_no_strays(folder, manifest.shards, codes=set(views))
     write_document(folder / COMMITTED_FILE, Commit(build_id=manifest.build_id, manifest=seal, views=views))
+
+
+def has_builds(corpus: Path) -> bool:
+    """Whether a corpus holds any build, finished or not.
+
+    Raises:
+        TemporaryError: the disk failed.
+        UsageError: it cannot be known, since the folder is closed.
+    """
+    folder = corpus / BUILDS_FOLDER
+    try:
+        return any(BUILD_ID.fullmatch(path.name) for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def make_current(corpus: Path, build_id: str) -> None:

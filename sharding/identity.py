@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.errors import IntegrityError, TemporaryError, UsageError
+from schemas.errors import IntegrityError, UsageError
 from schemas.seals import label
+from sharding.writing import unwritable
 
 KEY_BYTES = 32
 ID_BYTES = 16
@@ -81,11 +82,12 @@ def make_key(path: Path) -> bool:
     """Make the corpus' key if it has none, readable by its owner only; true if it was made now.
 
     Raises:
-        TemporaryError: the file system failed.
+        TemporaryError: the disk failed.
+        UsageError: the place cannot be written to.
     """
-    if path.exists():
-        return False
     try:
+        if path.exists():
+            return False
         path.parent.mkdir(parents=True, exist_ok=True)
         path.parent.chmod(0o700)
         beside = path.with_name(f".writing-{secrets.token_hex(4)}")
@@ -101,5 +103,5 @@ def make_key(path: Path) -> bool:
         finally:
             beside.unlink()
     except OSError as error:
-        raise TemporaryError(f"{label(path)}: {os.strerror(error.errno or 0)}; mend it and run again") from None
+        raise unwritable(path, error) from None
     return True

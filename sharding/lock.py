@@ -60,13 +60,13 @@ def locked_if_free(folder: Path) -> Iterator[bool]:
 
 def _acquired(path: Path) -> int | None:
     """An open file that has this name and our lock; None if another has it."""
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Network file systems give an exclusive lock only on what is open for writing.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except (FileNotFoundError, FileExistsError):
-            if path.parent.is_file():
+            if attempt == ATTEMPTS - 1:
                 raise
             continue  # who had the lock before removed the folder just now
         try:

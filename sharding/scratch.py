@@ -16,8 +16,10 @@ from pydantic import Field
 from schemas.console import notice
 from schemas.documents import Document, Value, read_document, write_document
 from schemas.errors import IntegrityError
+from schemas.folders import BUILD_ID
 from schemas.manifests import BuildLedger, ShardEntry
 from schemas.seals import Seal, check_seal, label
+from sharding.lock import LOCK_SUFFIX, locked_if_free
 from sharding.writing import unwritable
 
 SCRATCH_FOLDER = "scratch"
@@ -182,6 +184,22 @@ def clear(scratch: Scratch) -> None:
     shutil.rmtree(scratch.folder, ignore_errors=True)
     if is_there(scratch.folder):
         notice(f"{label(scratch.folder)}: could not be removed and may hold note text; remove it by hand")
+
+
+def clear_abandoned(corpus: Path) -> int:
+    """Remove what stopped builds of other inputs left, for it holds note text; returns how many there were.
+
+    A build that is at work holds its lock and is left alone.
+    """
+    entries = {path.name.removesuffix(LOCK_SUFFIX) for path in (corpus / SCRATCH_FOLDER).iterdir()}
+    num_removed = 0
+    for name in sorted(filter(BUILD_ID.fullmatch, entries)):
+        scratch = scratch_of(corpus, name)
+        with locked_if_free(scratch.folder) as is_mine:
+            if is_mine and is_there(scratch.folder):
+                clear(scratch)
+                num_removed += not is_there(scratch.folder)
+    return num_removed
 
 
 def is_there(path: Path) -> bool:
