@@ -48,7 +48,10 @@ def launch(group: click.Group, program: str) -> int:
         return _failed(error.format_message() + hint, EXIT_USAGE)
     except (KeyboardInterrupt, click.Abort):
         return _failed("stopped by SIGINT; run the same command again to resume", EXIT_SIGINT)
-    except Exception as error:  # noqa: BLE001 - the last resort: a message could quote a record, so it is not printed
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the last resort, for panics of native libraries too: their
+        # messages could quote a record, so they are not printed.
         return _unexpected(error)
     return outcome if isinstance(outcome, int) else EXIT_DONE
 
@@ -69,12 +72,21 @@ def notice(message: str) -> None:
 
 @contextmanager
 def terminates_cleanly() -> Iterator[None]:
-    """Turn SIGTERM into ``TerminatedError``, raised in the main thread, so that ``finally`` blocks run."""
+    """Turn SIGTERM into ``TerminatedError``, so that ``finally`` blocks run.
+
+    Inside the block the signal is a ``BaseException``, which no library's ``except Exception`` can swallow.
+    """
     before = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         yield
+    except _Terminated:
+        raise TerminatedError("stopped by SIGTERM; run the same command again to resume") from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
 
 
 class Progress:
@@ -125,7 +137,7 @@ def _failed(message: str, exit_code: int) -> int:
     return exit_code
 
 
-def _unexpected(error: Exception) -> int:
+def _unexpected(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
@@ -142,4 +154,4 @@ def _nobody_reads_stdout() -> bool:
 
 
 def _raise_terminated(_signal: int, _frame: FrameType | None) -> None:
-    raise TerminatedError("stopped by SIGTERM; run the same command again to resume")
+    raise _Terminated

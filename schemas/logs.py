@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -44,8 +45,16 @@ def setup_logging(verbosity: int) -> None:
     handler.setFormatter(SafeFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    logging.captureWarnings(True)
+    threading.excepthook = _withheld
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(level)
+
+
+def _withheld(failure: threading.ExceptHookArgs) -> None:
+    """An exception that ends a thread, by type and place only."""
+    if failure.exc_value is not None:
+        logging.getLogger("schemas.logs").error("a thread failed", exc_info=failure.exc_value)
 
 
 def frames(error: BaseException) -> str:

@@ -14,6 +14,7 @@ A run folder::
     RUN/run.json                                RunHeader, written before the first forward pass
     RUN/partials/rank-00003/<shard_id>.<block>.<xxh3_128>.parquet
     RUN/status/rank-00003.json                  RankStatus, replaced while the rank works (side file: has a clock)
+    RUN/lock                                    empty; held by the job that writes here (side file)
     RUN/COMPLETE                                RunManifest: exact totals and every partial's seal, written last
 """
 
@@ -31,6 +32,7 @@ COMMITTED_FILE = "COMMITTED"
 MANIFEST_FILE = "manifest.json"
 RUN_FILE = "run.json"
 COMPLETE_FILE = "COMPLETE"
+LOCK_FILE = "lock"
 BUILDS_FOLDER = "builds"
 SHARDS_FOLDER = "shards"
 VIEWS_FOLDER = "views"

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import xxhash
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.errors import IntegrityError, TemporaryError
+from schemas.errors import IntegrityError, TemporaryError, UsageError
 
 CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".writing-"
@@ -92,6 +92,7 @@ def publish(path: Path, content: bytes, *, replace: bool = False) -> Seal:
     Raises:
         IntegrityError: ``replace`` is false and another content already has this name.
         TemporaryError: the disk is full or failed.
+        UsageError: the path cannot be written at all.
     """
     return publish_with(path, lambda file: file.write(content), replace=replace)
 
@@ -112,7 +113,7 @@ def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bo
             _link_first(beside, path, seal)
         _sync_folder(path.parent)
     except OSError as error:
-        raise _wrapped(path, error) from None
+        raise wrapped_write(path, error) from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -163,6 +164,14 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def wrapped_write(path: Path, error: OSError) -> TemporaryError | UsageError:
+    """The project's error for a file or folder that cannot be written: a full disk passes, a wrong path does not."""
+    reason = os.strerror(error.errno) if error.errno else type(error).__name__
+    if error.errno in TEMPORARY_ERRNOS:
+        return TemporaryError(f"{label(path)}: {reason}; free the space or mend the disk, then run the command again")
+    return UsageError(f"{label(path)}: cannot be written ({reason}); name another folder, or change its permissions")
 
 
 def _wrapped(path: Path, error: OSError) -> TemporaryError | IntegrityError:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.errors import IntegrityError, PipelineError, TemporaryError
+from schemas.errors import IntegrityError, PipelineError, TemporaryError, UsageError
 from schemas.seals import (
     CHUNK_BYTES,
     TEMPORARY_ERRNOS,
@@ -181,7 +181,7 @@ def test_a_disk_that_refuses_is_not_temporary(code: int, tmp_path: Path) -> None
     def write(_: BinaryIO) -> None:
         raise OSError(code, os.strerror(code))
 
-    with pytest.raises(IntegrityError, match="permissions"):
+    with pytest.raises(UsageError, match="permissions"):
         publish_with(tmp_path / "file.bin", write)
 
 
