@@ -11,6 +11,7 @@ from schemas.documents import parse_document, read_document
 from schemas.errors import IntegrityError, UsageError
 from schemas.manifests import (
     COMPLETE_FILE,
+    LOCK_FILE,
     PARTIALS_FOLDER,
     RUN_FILE,
     STATUS_FOLDER,
@@ -22,7 +23,7 @@ from schemas.manifests import (
 from schemas.seals import label, read_verified
 
 DOCUMENTS = (RUN_FILE, COMPLETE_FILE)
-SIDE_FILES = ("progress.json", "lock")
+SIDE_FILES = (LOCK_FILE,)
 FOLDERS = (PARTIALS_FOLDER, STATUS_FOLDER)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from schemas.canonical import parse_json
 from schemas.errors import UsageError
 from schemas.seals import label, opened, seal_file
 
@@ -14,12 +14,16 @@ CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 GGUF_SUFFIX = ".gguf"
 PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
+SINGLE_FILE = "model.safetensors"
 TOKENIZER_FILES = (
     "added_tokens.json",
     "merges.txt",
     "sentencepiece.bpe.model",
     "special_tokens_map.json",
     "spiece.model",
+    "spm.model",
+    "tekken.json",
+    "tiktoken.model",
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
@@ -47,7 +51,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """What people call the model: the last part of its path."""
-        return self.path.resolve().name
+        return self.path.resolve().name.encode("utf-8", "backslashreplace").decode()
 
     def weight_digests(self) -> dict[str, str]:
         """SHA-256 of every file that the weights depend on, by name."""
@@ -88,12 +92,17 @@ def _hf_folder(folder: Path, tokenizer: Path) -> Checkpoint:
     config = _json(config_path)
     if "auto_map" in config:
         raise UsageError(f"model {label(folder)}: needs Python code of its own (auto_map), which is never run")
-    whole = tuple(sorted(folder.glob("*.safetensors")))
-    weights = _indexed(folder) if (folder / INDEX_FILE).is_file() else whole
+    if (folder / "adapter_config.json").is_file():
+        raise UsageError(f"model {label(folder)}: holds an adapter beside the model; merge it, or remove the adapter")
+    # In the order in which transformers looks, so that the files that are digested are those that are loaded.
+    if (folder / SINGLE_FILE).is_file():
+        weights: tuple[Path, ...] = (folder / SINGLE_FILE,)
+    else:
+        weights = _indexed(folder) if (folder / INDEX_FILE).is_file() else ()
     if not weights:
         pickled = any(path.suffix in PICKLES for path in folder.iterdir())
         found = "only pickled weights, which can run code" if pickled else "no weights"
-        raise UsageError(f"model {label(folder)}: {found}; safetensors files are needed, convert the checkpoint")
+        raise UsageError(f"model {label(folder)}: {found}; {SINGLE_FILE} or an index with its shards is needed")
     return Checkpoint(kind="hf", path=folder, weight_files=(config_path, *weights), tokenizer=tokenizer)
 
 
@@ -110,9 +119,14 @@ def _indexed(folder: Path) -> tuple[Path, ...]:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    """A foreign JSON file, read as its own program reads it: Infinity is allowed."""
     with opened(path) as file:
-        content = parse_json(file.read(), label(path))
-    return content if isinstance(content, dict) else {}
+        content = file.read()
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{label(path)}: not valid JSON; copy the checkpoint again") from None
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _digests(paths: tuple[Path, ...]) -> dict[str, str]:

@@ -23,7 +23,8 @@ from scoring.tokens import Encoder
 if TYPE_CHECKING:
     from scoring.models import LoadedModel
 
-LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
+LIBRARIES = ("numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
+GGUF_LIBRARIES = ("accelerate", "gguf")
 
 
 def build_part(build: Build, limit_blocks: int | None) -> dict[str, Any]:
@@ -35,9 +36,10 @@ def build_part(build: Build, limit_blocks: int | None) -> dict[str, Any]:
     }
 
 
-def library_versions() -> dict[str, str]:
-    """This program's version, and those of the libraries that compute."""
-    return {"exactppl": VERSION, **{name: version(name) for name in LIBRARIES}}
+def library_versions(checkpoint: Checkpoint) -> dict[str, str]:
+    """This program's version, and those of the libraries that load, compute and write."""
+    names = (*LIBRARIES, *(GGUF_LIBRARIES if checkpoint.kind == "gguf" else ()))
+    return {"exactppl": VERSION, **{name: version(name) for name in names}}
 
 
 def model_part(checkpoint: Checkpoint, model: LoadedModel) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSe
         "prefix_policy": settings.prefix,
         "prefix_token_id": encoder.prefix_id,
         "special_tokens_in_text": "read as text",
+        "state_sha256": hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest(),
     }
 
 
@@ -98,13 +101,14 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
     agrees = {
         "build": found["build"] == build_part(build, settings.limit_blocks),
         "device": settings.device == "auto" or device["class"].startswith(settings.device),
-        "libraries": found["libraries"] == library_versions(),
+        "libraries": found["libraries"] == library_versions(checkpoint),
         "max_length": settings.max_length in (None, compute["max_length"]),
         "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
         "precision": settings.precision == compute["precision"],
         "prefix": settings.prefix == tokenizer["prefix_policy"],
         "stride": settings.stride in (None, compute["stride"]),
-        "threads_per_rank": settings.threads_per_rank in (None, device["threads_per_rank"]),
+        "threads_per_rank": device["threads_per_rank"]
+        in (None, settings.threads_per_rank or device["threads_per_rank"]),
         "tile_rows": settings.tile_rows in ("auto", compute["tile_rows"]),
         "tile_tokens": settings.tile_tokens == compute["tile_tokens"],
         "tokenizer": tokenizer["files_sha256"] == checkpoint.tokenizer_digests(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.documents import read_document, write_document
-from schemas.errors import DataError
+from schemas.documents import write_document
+from schemas.errors import DataError, TemporaryError
 from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
 from schemas.seals import seal_file
 from schemas.tables import STATUS_NON_FINITE
@@ -37,18 +37,23 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
     skipped = {status: sum(part[status] for _, part in ledgers) for status in ledger.skipped}
     _check_quarantine(total, skipped, max_quarantined)
     entries = [entry for part, _ in ledgers for entry in part]
+    # One rank reads and writes: on a shared file system the others might not yet see what it has written.
+    leads = plane.identity.rank == 0
+    [header, *_] = plane.gather("header-seal", seal_file(run / RUN_FILE) if leads else None)
+    if header is None:
+        raise TemporaryError("totals: rank 0 has sent no seal of the header; run the same command again")
     manifest = RunManifest(
         run_id=run_id,
-        header=seal_file(run / RUN_FILE),
+        header=header,
         totals=run_totals(total, skipped),
         partials=sorted(entries, key=lambda entry: (entry.shard_id, entry.block)),
         num_ranks=plane.identity.num_ranks,
     )
-    if plane.identity.rank == 0:
+    if leads:
         remove_surplus_statuses(run, plane.identity.num_ranks)
-        write_document(run / COMPLETE_FILE, manifest)
+        write_document(run / COMPLETE_FILE, manifest, replace=True)
     plane.wait_for_all("sealed")
-    return read_document(run / COMPLETE_FILE, RunManifest)
+    return manifest
 
 
 def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:

@@ -69,12 +69,12 @@ def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor) -> Tensor:
     """
     num_positions = hidden_ND.shape[0]
     buffer = torch.empty(HEAD_CHUNK * HEAD_SLICE, dtype=torch.float32, device=hidden_ND.device)
-    nll_N = torch.empty(num_positions, dtype=torch.float64, device=hidden_ND.device)
+    parts = []
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for start in range(0, num_positions, HEAD_CHUNK):
             stop = min(start + HEAD_CHUNK, num_positions)
-            nll_N[start:stop] = _chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], buffer)
-    return nll_N
+            parts.append(_chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], buffer))
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
 
 def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, buffer: Tensor) -> Tensor:
@@ -97,14 +97,19 @@ def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, buffer: Tens
         # In place, below the slice's largest logit, so that exp never overflows and one term is exactly 1.
         largest.append(logits_CS.amax(dim=1))
         sums.append(logits_CS.sub_(largest[-1][:, None]).exp_().sum(dim=1))
-    log_sums_C = _log_sum(torch.stack(largest, dim=1).double(), torch.stack(sums, dim=1).double())
-    return (log_sums_C - target_logits_C1[:, 0].double())[:num_positions]
+    log_sums_C = _log_sum(_fp64(torch.stack(largest, dim=1)), _fp64(torch.stack(sums, dim=1)))
+    return (log_sums_C - _fp64(target_logits_C1[:, 0]))[:num_positions]
 
 
 def _log_sum(largest_CK: Tensor, sums_CK: Tensor) -> Tensor:
     """``log Σ exp(logit)`` from K slices; infinite logits give NaN or infinity, never a plausible number."""
     peak_C1 = largest_CK.amax(dim=1, keepdim=True)
     return (sums_CK * (largest_CK - peak_C1).exp()).sum(dim=1).log() + peak_C1[:, 0]
+
+
+def _fp64(values: Tensor) -> Tensor:
+    """Widened where the device can; MPS has no fp64, so there on the CPU."""
+    return values.cpu().double() if values.device.type == "mps" else values.double()
 
 
 def _transform(logits_CS: Tensor, head: Head, entries: slice) -> None:

@@ -62,7 +62,9 @@ def remove_surplus_statuses(run: Path, num_ranks: int) -> None:
 
 
 def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[PartialFile]:
-    """The partials that earlier launches left, one for each block.
+    """The partials that earlier launches left, one for each block; for rank 0 alone.
+
+    An equal second partial of a block, which two launches at once can leave, is removed.
 
     Raises:
         IntegrityError: a partial is of no expected block, or two of one block differ.
@@ -72,20 +74,15 @@ def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[Parti
         if partial.key not in expected:
             raise IntegrityError(f"{label(partial.path)}: its block is not part of this run; remove the file")
         first = found.setdefault(partial.key, partial)
-        if first is not partial and first.digest != partial.digest:
+        if first is partial:
+            continue
+        if first.digest != partial.digest:
             raise IntegrityError(
                 f"{label(partial.path)}: differs from {label(first.path)}, of the same block; remove both, score again"
             )
+        logger.warning("removed a second partial of a block: %s", partial.path)
+        partial.path.unlink()
     return list(found.values())
-
-
-def remove_twins(run: Path, kept: Iterable[PartialFile]) -> None:
-    """Remove equal second partials of one block, which two launches at once can leave; for rank 0 alone."""
-    paths = {partial.path for partial in kept}
-    for partial in list_partials(run):
-        if partial.path not in paths:
-            logger.warning("removed a second partial of a block: %s", partial.path)
-            partial.path.unlink()
 
 
 def take_over(

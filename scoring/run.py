@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.console import Progress
+from schemas.console import Progress, terminates_cleanly
 from schemas.documents import read_document, write_document
-from schemas.errors import TemporaryError, UsageError
+from schemas.errors import IntegrityError, TemporaryError, UsageError
 from schemas.folders import Build, open_build
-from schemas.manifests import COMPLETE_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
+from schemas.manifests import COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
 from schemas.partials import BlockKey, rank_folder, write_partial
-from schemas.seals import label
+from schemas.seals import TEMPORARY_PREFIX, check_seal, label, wrapped_write
 from scoring.assignment import RankIdentity, assign, blocks_of
 from scoring.blocks import read_blocks
 from scoring.config import ScoringSettings
@@ -28,7 +28,7 @@ from scoring.engine import score_blocks
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish
 from scoring.partials import partial_table
-from scoring.resume import RankLedger, clean_up, finished_partials, remove_twins, take_over
+from scoring.resume import RankLedger, clean_up, finished_partials, take_over
 from scoring.session import Session, open_session
 from scoring.status import StatusFile
 from scoring.sync import ControlPlane, control_plane
@@ -69,13 +69,20 @@ def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity
     """
     build = open_build(build_path)
     settings = _with_threads_of(run, settings)
+    _require_run_folder(run, build)
     done = finished_run(build, run, settings)
     if done is not None:
         return done
     status = StatusFile(run, identity.rank, identity.num_ranks)
-    with status.reporting(), control_plane(identity, timeout_seconds=settings.timeout) as plane:
+    with control_plane(identity, timeout_seconds=settings.timeout) as plane:
         rank = Rank(run, identity, plane, status)
-        with _only_job(rank), open_session(settings, build, identity=identity) as session:
+        # No status before the lock: a refused second job must leave nothing in the first one's folder.
+        with (
+            _only_job(rank),
+            status.reporting(),
+            terminates_cleanly(),
+            open_session(settings, build, identity=identity) as session,
+        ):
             expected = blocks_of(build.manifest, limit=settings.limit_blocks)
             _agree_on_header(rank, build, session, settings)
             ledger, missing = _resume(rank, build, session, expected)
@@ -86,13 +93,12 @@ def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity
 
 
 def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManifest | None:
-    """The manifest of a run that is complete already, when these settings ask for nothing else.
+    """The manifest of a run that is complete and sound already, when these settings ask for nothing else.
 
     Raises:
         UsageError: the folder holds a complete run of another build, model, tokenizer or setting.
     """
     if not (run / COMPLETE_FILE).is_file():
-        _require_run_folder(run)
         return None
     header = read_document(run / RUN_FILE, RunHeader)
     differing = differing_requests(header.fingerprint, settings, build)
@@ -100,34 +106,58 @@ def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManif
         raise UsageError(
             f"{label(run)}: holds a finished run that differs in {', '.join(differing)}; use another --out"
         )
-    return read_document(run / COMPLETE_FILE, RunManifest)
+    manifest = read_document(run / COMPLETE_FILE, RunManifest)
+    try:
+        check_seal(run / RUN_FILE, manifest.header)
+        for entry in manifest.partials:
+            check_seal(run / entry.path, entry.seal)
+    except IntegrityError:
+        logger.warning("a sealed run is damaged; its broken blocks will be scored again: %s", run)
+        return None
+    return manifest
 
 
-def _require_run_folder(run: Path) -> None:
-    known = {RUN_FILE, PARTIALS_FOLDER, STATUS_FOLDER}
-    if run.exists() and (not run.is_dir() or {path.name for path in run.iterdir()} - known):
+def _require_run_folder(run: Path, build: Build) -> None:
+    """The run goes to a folder that is a run's or empty, and is no part of what a build seals."""
+    known = {RUN_FILE, COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, STATUS_FOLDER}
+    if run.resolve().is_relative_to(build.folder.resolve()):
+        raise UsageError(f"{label(run)}: inside a build, which is sealed; name a folder beside it with --out")
+    try:
+        found = {path.name for path in run.iterdir()} if run.exists() else set()
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise wrapped_write(run, error) from None
+    if {name for name in found - known if not name.startswith(TEMPORARY_PREFIX)}:
         raise UsageError(f"{label(run)}: holds files that are no run's; name an empty or absent folder with --out")
 
 
 @contextmanager
 def _only_job(rank: Rank) -> Iterator[None]:
     """Hold the run folder against a second job; rank 0 locks for all, and tidies up before any other rank looks."""
-    rank.folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(rank.folder, os.O_RDONLY) if rank.leads else None
+    descriptor = _locked(rank.folder) if rank.leads else None
     try:
-        if descriptor is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TemporaryError(f"{label(rank.folder)}: another scoring job is at work; wait for it") from None
-            except OSError:
-                logger.info("the file system has no locks; see that one job only writes to %s", rank.folder)
+        if rank.leads:
             clean_up(rank.folder, rank.identity.num_ranks)
         rank.plane.wait_for_all("folder")
         yield
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _locked(run: Path) -> int:
+    try:
+        descriptor = os.open(run / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise wrapped_write(run / LOCK_FILE, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise TemporaryError(f"{label(run)}: another scoring job is at work; wait for it") from None
+    except OSError:
+        logger.warning("the file system has no locks; see that only one job writes to %s", run)
+    return descriptor
 
 
 def _agree_on_header(rank: Rank, build: Build, session: Session, settings: ScoringSettings) -> None:
@@ -139,14 +169,13 @@ def _agree_on_header(rank: Rank, build: Build, session: Session, settings: Scori
             raise UsageError(f"rank {other} differs from rank 0 in {names}; ranks must be of one kind in one run")
     rank.status.run_id = session.run_id
     path = rank.folder / RUN_FILE
-    is_resumed = path.exists()
-    rank.plane.wait_for_all("header")
-    if is_resumed:
-        header = read_document(path, RunHeader)
-        if header.run_id != session.run_id:
-            names = ", ".join(differing_parts(session.fingerprint, header.fingerprint))
-            raise UsageError(f"{label(path)}: this run would differ in {names}; use another --out")
-    elif rank.leads:
+    # Rank 0 reads for all: on a shared file system two ranks may see a folder differently.
+    is_there = rank.leads and path.exists()
+    [found, *_] = rank.plane.gather("header", read_document(path, RunHeader).fingerprint if is_there else None)
+    if found is not None and found != session.fingerprint:
+        names = ", ".join(differing_parts(session.fingerprint, found))
+        raise UsageError(f"{label(path)}: this run would differ in {names}; use another --out")
+    if found is None and rank.leads:
         header = RunHeader(
             run_id=session.run_id,
             build_id=build.manifest.build_id,
@@ -162,10 +191,11 @@ def _resume(
     rank: Rank, build: Build, session: Session, expected: dict[BlockKey, int]
 ) -> tuple[RankLedger, dict[BlockKey, int]]:
     """Verify what is there, each rank its share; the blocks that nobody vouches for are to be scored."""
-    found = finished_partials(rank.folder, expected)
-    rank.plane.wait_for_all("listed")
     if rank.leads:
-        remove_twins(rank.folder, found)
+        # A sealed run that is sound does not come here; what is found is sealed anew at the end.
+        (rank.folder / COMPLETE_FILE).unlink(missing_ok=True)
+    listed = finished_partials(rank.folder, expected) if rank.leads else []
+    [found, *_] = rank.plane.gather("listed", listed)
     share = found[rank.identity.rank :: rank.identity.num_ranks]
     features = list(build.manifest.features)
     ledger, sound = take_over(rank.folder, share, run_id=session.run_id, features=features)

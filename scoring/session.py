@@ -64,17 +64,22 @@ def open_session(settings: ScoringSettings, build: Build | None, *, identity: Ra
     one_row = settings.tile_rows == "1" or model.has_experts
     menu = make_menu(windowing.max_length, tokens=settings.tile_tokens, one_row=one_row)
     compute = make_tile_function(model, menu)
-    fingerprint = {
-        "build": {} if build is None else build_part(build, settings.limit_blocks),
-        "compute": compute_part(windowing, menu, settings),
-        "device": {"class": device_class(device), "threads_per_rank": num_threads},
-        "libraries": library_versions(),
-        "model": model_part(checkpoint, model),
-        "tokenizer": tokenizer_part(checkpoint, encoder, settings),
-    }
     with model.computing():
         selftest = run_selftest(model, menu, compute, num_threads=num_threads)
         require_passed(selftest)
+        fingerprint = {
+            "build": {} if build is None else build_part(build, settings.limit_blocks),
+            "compute": compute_part(windowing, menu, settings),
+            "device": {
+                "canary_sha256": selftest.canary,
+                "class": device_class(device),
+                # Threads share out the sums of a CPU's kernels; on other devices they compute nothing.
+                "threads_per_rank": num_threads if device.type == "cpu" else None,
+            },
+            "libraries": library_versions(checkpoint),
+            "model": model_part(checkpoint, model),
+            "tokenizer": tokenizer_part(checkpoint, encoder, settings),
+        }
         yield Session(checkpoint, encoder, windowing, menu, compute, selftest, fingerprint)
 
 

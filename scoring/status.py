@@ -66,7 +66,7 @@ class StatusFile:
         except KeyboardInterrupt:
             self._last_words("stopped", "stopped by SIGINT", EXIT_SIGINT)
             raise
-        except Exception as error:
+        except BaseException as error:  # panics of native libraries are no Exception
             self._last_words("failed", f"bug: {frames(error)}", EXIT_BUG)
             raise
         self.say("done", exit_code=EXIT_DONE)

@@ -6,6 +6,7 @@ heartbeats, which advance with their tiles; one that is silent for ``timeout`` s
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from scoring.assignment import RankIdentity
 
 SECONDS_BETWEEN_BEATS = 1.0
 SECONDS_BETWEEN_LOOKS = 0.05
+ROUND_KEY = "exactppl/round"
 ValueT = TypeVar("ValueT")
 
 
@@ -119,10 +121,7 @@ class ControlPlane:
             latest = store.get(f"beat/{rank}").decode() if store.check([f"beat/{rank}"]) else ""
             still[rank] = (latest, since if latest == beat else now)
             if now - still[rank][1] > self._timeout_seconds:
-                raise TemporaryError(
-                    f"{step}: rank {rank} gave no sign of life for {self._timeout_seconds:g} s; look at its status "
-                    "file, then run the same command again"
-                )
+                raise _silent(step, rank, self._timeout_seconds)
         return still
 
 
@@ -146,9 +145,8 @@ def control_plane(identity: RankIdentity, *, timeout_seconds: float) -> Iterator
             timeout=timeout,
             wait_for_workers=False,
         )
-        own = PrefixStore(f"exactppl/{identity.attempt}", store)
+        own = PrefixStore(_join_round(store, identity, timeout_seconds), store)
         plane = ControlPlane(identity, timeout_seconds, own)
-        plane.wait_for_all("start")  # names who is absent, which the process group would not
         dist.init_process_group("gloo", store=own, rank=identity.rank, world_size=identity.num_ranks, timeout=timeout)
     except (dist.DistError, RuntimeError, ValueError):
         raise TemporaryError(
@@ -160,6 +158,52 @@ def control_plane(identity: RankIdentity, *, timeout_seconds: float) -> Iterator
         plane.leave()
     finally:
         dist.destroy_process_group()
+
+
+def _join_round(store: Store, identity: RankIdentity, timeout_seconds: float) -> str:
+    """Agree on a name for this launch's keys that no earlier one has used.
+
+    The store outlives restarts, and torchrun's restart counts differ between nodes (pytorch issue 108158), so old keys
+    must not be mistaken for new ones: rank 0 opens a round under a random name, each rank answers with a token of its
+    own, and goes on only when rank 0 has read that very token back.
+
+    Raises:
+        TemporaryError: a rank gave no sign of life; names it.
+    """
+    token, deadline = secrets.token_hex(8), time.monotonic() + timeout_seconds
+    if identity.rank == 0:
+        store.set(ROUND_KEY, token)
+        others = [
+            _token_of(store, f"{token}/join/{rank}", rank, deadline=deadline, timeout=timeout_seconds)
+            for rank in range(1, identity.num_ranks)
+        ]
+        store.set(f"{token}/go", ",".join([token, *others]))
+        return token
+    joined = ""
+    while time.monotonic() < deadline:
+        latest = store.get(ROUND_KEY).decode() if store.check([ROUND_KEY]) else ""
+        if latest != joined:
+            joined = latest
+            store.set(f"{joined}/join/{identity.rank}", token)
+        if joined and store.check([f"{joined}/go"]) and token in store.get(f"{joined}/go").decode().split(","):
+            return joined
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    raise _silent("start", 0, timeout_seconds)
+
+
+def _token_of(store: Store, key: str, rank: int, *, deadline: float, timeout: float) -> str:
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise _silent("start", rank, timeout)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return str(store.get(key).decode())
+
+
+def _silent(step: str, rank: int, timeout_seconds: float) -> TemporaryError:
+    return TemporaryError(
+        f"{step}: rank {rank} gave no sign of life for {timeout_seconds:g} s; look at its status file, then run the "
+        "same command again"
+    )
 
 
 @contextmanager

@@ -176,7 +176,7 @@ def make_run(
         tables.append(table)
     for rank in range(num_ranks):
         write_document(folder / "status" / f"rank-{rank:05d}.json", _status(run_id, rank, num_ranks))
-    (folder / "progress.json").write_bytes(b'{"done": 1}\n')
+    (folder / "lock").write_bytes(b"")
     entries.sort(key=lambda entry: entry.path)
     totals = totals_of(tables)
     complete = RunManifest(run_id=run_id, header=seal, totals=totals, partials=entries, num_ranks=num_ranks)

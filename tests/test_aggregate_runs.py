@@ -238,7 +238,7 @@ def test_status_of_another_rank_or_run_is_refused(build: MadeBuild, run: Path) -
 
 
 @pytest.mark.parametrize(
-    "name", ["run.json.bak", "COMPLETE.1", ".writing-12-ab", "partials.old/", "lock/", "notes.txt"]
+    "name", ["run.json.bak", "COMPLETE.1", ".writing-12-ab", "partials.old/", "notes.txt"]
 )
 def test_stranger_in_the_run_folder_is_named(build: MadeBuild, run: Path, name: str) -> None:
     """Only a run's own files may lie in it."""
@@ -249,10 +249,9 @@ def test_stranger_in_the_run_folder_is_named(build: MadeBuild, run: Path, name: 
 
 
 def test_side_files_and_empty_rank_folders_are_allowed(build: MadeBuild, run: Path) -> None:
-    """A lock, progress and the folder of a rank without work change nothing."""
+    """A lock and the folder of a rank without work change nothing."""
     before = report_of(build, run)
-    (run / "lock").write_bytes(b"")
-    (run / "progress.json").write_bytes(b"anything")
+    (run / "lock").write_bytes(b"anything")
     (run / "partials" / "rank-00007").mkdir()
 
     assert report_of(build, run) == before

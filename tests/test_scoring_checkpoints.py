@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import IntegrityError, UsageError
+from schemas.errors import UsageError
 from scoring.checkpoints import INDEX_FILE, locate
 from tests.sessions import score_texts, scoring
 
@@ -106,7 +106,7 @@ def test_a_folder_without_safetensors_is_refused(folder: Path, left: str | None,
     if left:
         (folder / left).write_bytes(b"\x80\x04.")
 
-    assert f"{expected}; safetensors files are needed" in refusal(folder)
+    assert f"{expected}; model.safetensors or an index" in refusal(folder)
 
 
 def test_a_missing_part_of_the_weights_is_named(folder: Path) -> None:
@@ -128,9 +128,37 @@ def test_weights_outside_the_folder_are_refused(folder: Path, name: str) -> None
     assert "1 weight files are missing: outside.safetensors" in refusal(folder)
 
 
+def test_the_digests_are_of_the_weights_that_are_loaded(folder: Path) -> None:
+    """Beside a single file transformers ignores an index, so its shards are not what a result depends on."""
+    whole = (folder / "model.safetensors").read_bytes()
+    shard_weights(folder)
+    (folder / "model.safetensors").write_bytes(whole)
+
+    digests = locate(folder, None).weight_digests()
+
+    assert digests.keys() == {"config.json", "model.safetensors"}
+    assert digests["model.safetensors"] == hashlib.sha256(whole).hexdigest()
+
+
+def test_an_adapter_beside_the_model_is_refused(folder: Path) -> None:
+    """Transformers would load it too, and no digest would tell."""
+    (folder / "adapter_config.json").write_text("{}")
+
+    assert "merge it, or remove the adapter" in refusal(folder)
+
+
+def test_a_config_may_hold_infinity(folder: Path) -> None:
+    """Some architectures write Infinity, which their own program reads."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "limit": float("inf")}))
+
+    assert locate(folder, None).kind == "hf"
+
+
 @pytest.mark.parametrize("index", [{}, [], {"weight_map": []}, {"weight_map": {}}, {"weight_map": {"a": []}}])
 def test_a_broken_index_is_refused(folder: Path, index: Any) -> None:
     """An index without a usable weight map is one error line."""
+    (folder / "model.safetensors").unlink()
     (folder / INDEX_FILE).write_text(json.dumps(index))
 
     assert "no weight_map of file names; copy the checkpoint again" in refusal(folder)
@@ -140,7 +168,7 @@ def test_a_config_that_is_no_json_is_refused(folder: Path) -> None:
     """A damaged config is named and never quoted."""
     (folder / "config.json").write_text('{"secret":')
 
-    with pytest.raises(IntegrityError, match=r"model/config\.json: not valid JSON") as caught:
+    with pytest.raises(UsageError, match=r"model/config\.json: not valid JSON") as caught:
         locate(folder, None)
 
     assert "secret" not in str(caught.value)

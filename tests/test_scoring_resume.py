@@ -15,7 +15,7 @@ from schemas.tables import SKIPPED_STATUSES
 from schemas.tally import pool
 from scoring.assignment import blocks_of
 from scoring.finish import run_totals
-from scoring.resume import RankLedger, clean_up, finished_partials, remove_twins, take_over
+from scoring.resume import RankLedger, clean_up, finished_partials, take_over
 from scoring.status import StatusFile, status_path
 from tests.made_runs import MadeBuild, MadeRecord, make_build, make_run
 
@@ -115,7 +115,6 @@ def test_equal_twins_count_once(build: MadeBuild, run: Path) -> None:
     shutil.copy(first.path, twin)
 
     found = finished_partials(run, blocks_of(build.manifest))
-    remove_twins(run, found)
 
     assert len(found) == len(list_partials(run)) == 5
     assert {partial.key for partial in list_partials(run)} == set(blocks_of(build.manifest))
