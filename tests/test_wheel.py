@@ -65,6 +65,7 @@ def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
 
     assert sorted(set(tracked) - ours) == []
     assert {name.split("/")[0] for name in ours} == set(PACKAGES)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= ours  # so that type checkers read our annotations
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
