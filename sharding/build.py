@@ -11,7 +11,7 @@ from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError
 from schemas.folders import Build, current_build_id, open_build
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
-from schemas.seals import label
+from schemas.seals import label, wrapped_write
 from schemas.verification import verify_build
 from sharding.cluster import Cluster, ClusterOptions, connected
 from sharding.commit import Identity, commit_build, has_builds, identify, make_current, make_manifest
@@ -27,7 +27,6 @@ from sharding.shards import write_shard
 from sharding.sources.source import Span
 from sharding.spill import shard_parts, spill_block
 from sharding.survey import SealedFile, seal_inputs, survey_inputs
-from sharding.writing import unwritable
 
 DEFAULT_BLOCK_BYTES = 16 << 20
 
@@ -126,7 +125,7 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise wrapped_write(folder, error) from None
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
         plan = _scanned_plan(request, prepared, survey, cluster=cluster)

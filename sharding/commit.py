@@ -22,7 +22,7 @@ from schemas.manifests import (
     InputFile,
     ShardEntry,
 )
-from schemas.seals import TEMPORARY_PREFIX, label, publish
+from schemas.seals import TEMPORARY_PREFIX, label, publish, wrapped_write
 from schemas.tables import schema_fingerprint, shard_schema
 from schemas.verification import check_manifest, department_entries, inputs_digest, json_digest, shards_digest
 from schemas.version import VERSION
@@ -30,7 +30,6 @@ from sharding.config import ShardingSettings
 from sharding.identity import RecordKey
 from sharding.scratch import Plan, Scratch, ShardReceipt, read_receipt
 from sharding.survey import SealedFile
-from sharding.writing import unwritable
 
 ENCRYPTION: Literal["none"] = "none"
 
@@ -128,7 +127,7 @@ def has_builds(corpus: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise wrapped_write(folder, error) from None
 
 
 def make_current(corpus: Path, build_id: str) -> None:

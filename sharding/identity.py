@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import IntegrityError, UsageError
-from schemas.seals import label
-from sharding.writing import unwritable
+from schemas.seals import label, wrapped_write
 
 KEY_BYTES = 32
 ID_BYTES = 16
@@ -103,5 +102,5 @@ def make_key(path: Path) -> bool:
         finally:
             beside.unlink()
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise wrapped_write(path, error) from None
     return True

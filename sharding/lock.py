@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from schemas.errors import TemporaryError
-from schemas.seals import label
-from sharding.writing import unwritable
+from schemas.seals import label, wrapped_write
 
 LOCK_SUFFIX = ".lock"
 # Each attempt fails only if another holder came and went meanwhile.
@@ -44,7 +43,7 @@ def locked_if_free(folder: Path) -> Iterator[bool]:
     try:
         descriptor = _acquired(path)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise wrapped_write(path, error) from None
     if descriptor is None:
         yield False
         return

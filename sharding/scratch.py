@@ -18,9 +18,8 @@ from schemas.documents import Document, Value, read_document, write_document
 from schemas.errors import IntegrityError
 from schemas.folders import BUILD_ID
 from schemas.manifests import BuildLedger, ShardEntry
-from schemas.seals import Seal, check_seal, label
+from schemas.seals import Seal, check_seal, label, wrapped_write
 from sharding.lock import LOCK_SUFFIX, locked_if_free
-from sharding.writing import unwritable
 
 SCRATCH_FOLDER = "scratch"
 
@@ -176,7 +175,7 @@ def make_folder(scratch: Scratch) -> None:
         folder.parent.chmod(0o700)
         folder.chmod(0o700)
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise wrapped_write(folder, error) from None
 
 
 def clear(scratch: Scratch) -> None:

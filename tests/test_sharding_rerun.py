@@ -13,13 +13,13 @@ import pytest
 
 from schemas.errors import IntegrityError, PipelineError, TemporaryError, UsageError
 from schemas.folders import Build, open_build
+from schemas.seals import wrapped_write
 from schemas.verification import verify_build
 from sharding.build import Request, build_corpus, plan_corpus
 from sharding.commit import make_current
 from sharding.identity import make_key
 from sharding.lock import locked
 from sharding.scratch import clear, make_folder, scratch_of
-from sharding.writing import unwritable
 from tests.builds import build, request, some_rows, write_rows
 
 OLD_ID = "b-00000000000000aa"
@@ -165,7 +165,7 @@ def test_scratch_files_that_stay_are_said(tmp_path: Path, capsys: pytest.Capture
 )
 def test_a_closed_place_is_a_mistake_and_a_full_disk_passes(code: int, kind: type[PipelineError]) -> None:
     """Exit code 2 where another run would fail as well, 75 where it need not."""
-    error = unwritable(Path("corpus") / "scratch", OSError(code, "x"))
+    error = wrapped_write(Path("corpus") / "scratch", OSError(code, "x"))
 
     assert type(error) is kind
     assert os.strerror(code) in str(error)
