@@ -237,9 +237,7 @@ def test_status_of_another_rank_or_run_is_refused(build: MadeBuild, run: Path) -
     assert report_of(build, run).whole.num_records == 5
 
 
-@pytest.mark.parametrize(
-    "name", ["run.json.bak", "COMPLETE.1", ".writing-12-ab", "partials.old/", "notes.txt"]
-)
+@pytest.mark.parametrize("name", ["run.json.bak", "COMPLETE.1", ".writing-12-ab", "partials.old/", "notes.txt"])
 def test_stranger_in_the_run_folder_is_named(build: MadeBuild, run: Path, name: str) -> None:
     """Only a run's own files may lie in it."""
     path = run / name
