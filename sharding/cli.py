@@ -204,6 +204,9 @@ def _settings(flags: dict[str, Any]) -> ShardingSettings:
     from schemas.settings import load_settings
     from sharding.config import ShardingSettings
 
+    names = [name for name, _ in flags["feature"]]
+    if len(set(names)) < len(names):
+        raise click.UsageError("--feature: one name is given twice; give each feature another name")
     given: dict[str, Any] = {f"columns.{name}": flags[name] for name in MAPPING_FLAGS}
     given |= {f"columns.features.{name}": column for name, column in flags["feature"]}
     given |= {name: flags[name] for name in SETTING_FLAGS}

@@ -12,6 +12,10 @@ from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
 
 LENGTH_BAND = "length_band"
+# The access border owns one name, the other is made from the text itself.
+TAKEN_NAMES = {"department", LENGTH_BAND}
+# Their values never leave the shards in the clear, so their columns can play no second role.
+CONFIDENTIAL_ROLES = ("id", "text", "patient", "encounter")
 MIN_BLOCK_TOKENS = 16_384
 MAX_BLOCK_TOKENS = 1_048_576
 # 64 ranks with 48 blocks each: design.md section 5 asks for at least 48 blocks a rank.
@@ -37,9 +41,22 @@ class Columns(Settings):
         wrong = sorted(name for name in features if not _FEATURE_NAME.fullmatch(name))
         if wrong:
             raise ValueError(f"names are lower-case letters, digits and _, at most 40; {len(wrong)} are not")
-        if LENGTH_BAND in features:
-            raise ValueError(f"{LENGTH_BAND} is made from the text itself; take another name")
+        if taken := sorted(TAKEN_NAMES & features.keys()):
+            raise ValueError(f"{' and '.join(taken)} cannot name a feature; take another name")
         return features
+
+    @model_validator(mode="after")
+    def _confidential_alone(self) -> Columns:
+        problems = []
+        for role in CONFIDENTIAL_ROLES:
+            column = getattr(self, role)
+            others = [flag(other) for other, taken in self.by_role.items() if taken == column and other != role]
+            if column is not None and others:
+                problems.append(f"column {column!r} is given for {', '.join([flag(role), *others])}")
+        if problems:
+            rule = "a column of ids or text has one role only; name other columns"
+            raise ValueError(f"{'; '.join(dict.fromkeys(problems))}; {rule}")
+        return self
 
     @property
     def by_role(self) -> dict[str, str]:
@@ -52,6 +69,11 @@ class Columns(Settings):
     def feature_names(self) -> list[str]:
         """Names of all case features of the build, sorted."""
         return sorted([*self.features, LENGTH_BAND])
+
+
+def flag(role: str) -> str:
+    """The flag that maps a role."""
+    return f"--feature {role.removeprefix(FEATURE_PREFIX)}=…" if role.startswith(FEATURE_PREFIX) else f"--{role}"
 
 
 class ShardingSettings(Settings):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from schemas.errors import DataError, UsageError
 from schemas.seals import label, opened
-from schemas.tables import FEATURE_PREFIX
-from sharding.config import Columns, ShardingSettings
+from sharding.config import Columns, ShardingSettings, flag
 from sharding.listing import list_name
 from sharding.sources.encodings import to_utf8
 from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_delimited, is_text
@@ -155,11 +154,6 @@ def check_seen(seen: frozenset[str], columns: Columns) -> None:
 def describe(missing: dict[str, str]) -> str:
     """Missing columns with the settings to change."""
     return "no column " + ", ".join(f"{column!r} ({flag(role)})" for role, column in missing.items())
-
-
-def flag(role: str) -> str:
-    """The flag that maps a role."""
-    return f"--feature {role.removeprefix(FEATURE_PREFIX)}=…" if role.startswith(FEATURE_PREFIX) else f"--{role}"
 
 
 def _head(file: SourceFile, encoding: str) -> bytes:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from schemas.folders import open_build
+from sharding.cli import cli
 from tests.builds import csv_bytes, some_rows, write_rows
+from tests.commands import run_command
 
 ROOT = Path(__file__).parents[1]
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--patient", "mrn"]
@@ -162,3 +164,29 @@ def test_an_absent_corpus_is_a_usage_error(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "CURRENT" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--feature", "a=note"], "--feature a"),
+        (["--feature", "b=note_id"], "--feature b"),
+        (["--department", "note"], "--department"),
+        (["--id", "note"], "--id"),
+        (["--patient", "note_id"], "--patient"),
+        (["--feature", "sex=x", "--feature", "sex=y"], "--feature"),
+        (["--feature", "department=dept"], "department"),
+        (["--feature", "a.b=dept"], "features"),
+    ],
+)
+def test_a_column_with_two_roles_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], named: str
+) -> None:
+    """Exit code 2 with the flags in question, before anything is made."""
+    source = write_rows(tmp_path / "in.csv", some_rows(2))
+
+    done = run_command(cli, ["build", source, "--out", tmp_path / "c", *MAPPING, *more], capsys)
+
+    assert done.code == 2
+    assert named in done.err
+    assert not (tmp_path / "c").exists()
