@@ -16,7 +16,7 @@ from schemas.verification import verify_build
 from sharding.cluster import Cluster, ClusterOptions, connected
 from sharding.commit import Identity, commit_build, has_builds, identify, make_current, make_manifest
 from sharding.config import ShardingSettings
-from sharding.identity import RecordKey, corpus_key_path, load_key, make_key
+from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, check_columns, find_files
 from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
@@ -107,6 +107,7 @@ def prepare(request: Request) -> Prepared:
     if found.num_hidden:
         notice(f"inputs: {found.num_hidden} files or folders whose names begin with . or _ are left out")
     key, key_path = _record_key(request)
+    _check_same_key(request.corpus, key)
     sealed = seal_inputs(found.files)
     identity = identify(request.settings, sealed, key)
     log.info("build %s of %d files", identity.build_id, len(sealed))
@@ -215,3 +216,16 @@ def _record_key(request: Request) -> tuple[RecordKey, Path]:
     if make_key(path):
         notice("made the record key of this corpus in its secret folder; back it up: all record ids depend on it")
     return load_key(path), path.absolute()
+
+
+def _check_same_key(corpus: Path, key: RecordKey) -> None:
+    """Ids stay the same from build to build, so the key does; a damaged build has its own error."""
+    try:
+        current = open_build(corpus).manifest.config.get("key_id") if current_build_id(corpus) else None
+    except IntegrityError:
+        return
+    if current not in (None, key.key_id):
+        raise IntegrityError(
+            f"record key: its id is {key.key_id}, the current build was made with {current}; "
+            f"restore {SECRET_FOLDER}/{KEY_FILE} from your backup, or name a new corpus"
+        )

@@ -221,3 +221,25 @@ def test_hidden_inputs_are_said(wanted: Request, capsys: pytest.CaptureFixture[s
 
     assert made.manifest.ledger.num_read == 3
     assert "2 files or folders whose names begin with . or _ are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [build_corpus, plan_corpus])
+def test_another_key_than_that_of_the_builds_is_refused(wanted: Request, command: Callable[[Request], object]) -> None:
+    """One digit changed, in the corpus' own key or in one from elsewhere: nothing is built or planned."""
+    own = replace(wanted, key_path=None)
+    made, _ = build_corpus(own)
+    key = wanted.corpus / "secret" / "record-id.key"
+    right = key.read_text()
+    other = ("1" if right[0] == "0" else "0") + right[1:]
+    before = sorted(wanted.corpus.rglob("*"))
+
+    key.write_text(other)
+    with pytest.raises(IntegrityError, match=r"restore secret/record-id\.key") as caught:
+        command(own)
+    key.write_text(right)
+    with pytest.raises(IntegrityError, match="name a new corpus"):
+        command(wanted)
+
+    assert sorted(wanted.corpus.rglob("*")) == before
+    assert not any(part.strip() in str(caught.value) for part in (right, other))
+    assert build_corpus(own) == (made, False)
