@@ -18,8 +18,10 @@ from sharding.sources.source import HEAD_BYTES, Header
 MAX_NAMES_SAID = 30
 
 # What a column is called. A delimited file without a header line shows a record there, whose cells can look like names
-# ("Smith John"); records are never quoted, so such a file's names are said only if a mapped column is among them.
+# ("Smith John"); records are never quoted, so such a file's names are said only if they all look like identifiers and a
+# mapped column other than the id is among them: an id that was copied from the file says nothing about its first line.
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .:/()\[\]#%&+-]{0,59}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,8 @@ def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> No
         certain = wanted if header.closed else {role: wanted[role] for role in ("id", "text") if role in wanted}
         missing = {role: column for role, column in certain.items() if column not in header.columns}
         if missing and (header.closed or header.columns):
-            is_known = not is_delimited(file.format) or any(column in header.columns for column in wanted.values())
-            problems.append(f"{label(file.path)}: {describe(missing)}; found are {_said(header, is_known=is_known)}")
+            said = _said_of_delimited(header, wanted) if is_delimited(file.format) else _said(header, _COLUMN_NAME)
+            problems.append(f"{label(file.path)}: {describe(missing)}; found are {said}")
         repeated = {role: column for role, column in wanted.items() if header.columns.count(column) > 1}
         if repeated:
             problems.append(f"{label(file.path)}: more than one column for {', '.join(map(flag, repeated))}")
@@ -163,10 +165,16 @@ def _head(file: SourceFile, encoding: str) -> bytes:
         return to_utf8(content.read(HEAD_BYTES), encoding)
 
 
-def _said(header: Header, *, is_known: bool) -> str:
-    if not is_known:
+def _said_of_delimited(header: Header, wanted: dict[str, str]) -> str:
+    there = {role for role, column in wanted.items() if column in header.columns}
+    are_names = all(map(_IDENTIFIER.fullmatch, header.columns))
+    if not there or (there == {"id"} and are_names):
         return f"{len(header.columns)} others (is there a header line?)"
-    if not header.columns or not all(map(_COLUMN_NAME.fullmatch, header.columns)):
+    return _said(header, _IDENTIFIER)
+
+
+def _said(header: Header, name: re.Pattern[str]) -> str:
+    if not header.columns or not all(map(name.fullmatch, header.columns)):
         return f"{len(header.columns)} that do not look like names (is there a header line?)"
     more = len(header.columns) - MAX_NAMES_SAID
     return ", ".join(header.columns[:MAX_NAMES_SAID]) + (f" and {more} more" if more > 0 else "")

@@ -72,6 +72,28 @@ def test_a_cell_that_is_no_name_hides_the_rest(tmp_path: Path) -> None:
     assert "Jane" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"id": "IDCANARY0", "text": "x"}, "IDCANARY0,Jane Roe,Cardiology"),
+        ({"id": "a", "text": "note"}, "note,Zoë Roe"),
+        ({"id": "a", "text": "note"}, "note,2nd visit of Roe"),
+        ({"id": "a", "text": "note"}, "note,Roe: HIV"),
+        ({"id": "a", "text": "note"}, "note," + "Roe " * 11),
+    ],
+)
+def test_a_cell_that_is_given_as_a_column_opens_nothing(tmp_path: Path, columns: dict[str, str], line: str) -> None:
+    """An id that is itself a cell of the first record, or a neighbour that is no identifier: only a count is said."""
+    path = tmp_path / "in.csv"
+    path.write_text(f"{line}\n", encoding="utf-8")
+    files = find_files([str(path)], "auto").files
+
+    with pytest.raises(UsageError, match=r"found are \d (others|that)") as caught:
+        check_columns(files, ShardingSettings.model_validate({"columns": columns}))
+
+    assert "Roe" not in str(caught.value)
+
+
 def test_a_mapped_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     """Which one is meant cannot be known."""
     path = tmp_path / "in.csv"
