@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
+
+class Place(click.Path):
+    """A path that is given: the empty string of an unset shell variable would mean the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As a path, unless it is empty."""
+        if not str(value):
+            self.fail("empty; is a variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+EXISTING_FILE = Place(exists=True, dir_okay=False, path_type=Path)
+FOLDER = Place(file_okay=False, path_type=Path)
+NEW_FILE = Place(dir_okay=False, path_type=Path)
 MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter")
 SETTING_FLAGS = (
     "format",
@@ -159,7 +171,7 @@ def verify(path: Path, *, deep: bool, as_json: bool, verbose: int) -> None:
 
 
 @cli.command()
-@click.argument("path", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("path", metavar="OUT", type=NEW_FILE)
 @click.option("--records", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many notes.")
 @click.option("--departments", type=click.IntRange(min=1), default=4, show_default=True, help="How many departments.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other notes.")

@@ -74,9 +74,11 @@ def find_files(names: Sequence[str], wanted_format: str) -> Found:
     """The files under some names (files, globs, folders).
 
     Raises:
-        UsageError: a name finds nothing, a named file is of no known format, something is no file, or a folder cannot
-            be read.
+        UsageError: a name is empty or finds nothing, a named file is of no known format, something is no file, or a
+            folder cannot be read.
     """
+    if "" in names:
+        raise UsageError("inputs: an empty name; is a variable unset?")
     chosen: dict[Path, SourceFile] = {}
     unknown: set[Path] = set()
     hidden: set[Path] = set()

@@ -190,3 +190,28 @@ def test_a_column_with_two_roles_is_a_usage_error(
     assert done.code == 2
     assert named in done.err
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "", "--out", "c", *MAPPING],
+        ["plan", "in.csv", "", "--out", "c", *MAPPING],
+        ["build", "in.csv", "--out", "", *MAPPING],
+        ["inspect", ""],
+        ["verify", ""],
+        ["sample", ""],
+    ],
+)
+def test_an_empty_name_is_not_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """What an unset shell variable leaves is a usage error, also where the working folder would do."""
+    write_rows(tmp_path / "in.csv", some_rows(2))
+    monkeypatch.chdir(tmp_path)
+
+    done = run_command(cli, list(arguments), capsys)
+
+    assert done.code == 2
+    assert "is a variable unset?" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
