@@ -80,10 +80,10 @@ _BUILD_OPTIONS = [
     click.option("--max-rejects", help="A count or a share such as 1%; more is an error."),
     click.option("--limit", help="Keep only the first N records in placement order."),
     click.option("--record-key", type=EXISTING_FILE, help="Key file from elsewhere; workers must see it too."),
-    click.option("--workers", type=click.IntRange(min=1), help="Local worker processes; all cores by default."),
+    click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
     click.option("--scheduler", metavar="ADDRESS", help="Running Dask scheduler; its workers must see all paths."),
     click.option("--scheduler-file", type=EXISTING_FILE, help="Its connection file; its workers must see all paths."),
-    click.option("--read-block-bytes", type=click.IntRange(min=1), help="Text is read in parts of this size."),
+    click.option("--read-block-bytes", type=click.IntRange(1, 1 << 30), help="Text is read in parts of this size."),
 ]
 
 
@@ -172,9 +172,13 @@ def verify(path: Path, *, deep: bool, as_json: bool, verbose: int) -> None:
 
 @cli.command()
 @click.argument("path", metavar="OUT", type=NEW_FILE)
-@click.option("--records", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many notes.")
-@click.option("--departments", type=click.IntRange(min=1), default=4, show_default=True, help="How many departments.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other notes.")
+@click.option("--records", type=click.IntRange(1, 10**9), default=1_000, show_default=True, help="How many notes.")
+@click.option(
+    "--departments", type=click.IntRange(1, 10**6), default=4, show_default=True, help="How many departments."
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Another seed, other notes."
+)
 @output_options
 def sample(path: Path, *, records: int, departments: int, seed: int, **output: Any) -> None:
     """Write synthetic notes to OUT (.csv, .jsonl or .parquet) for demonstrations and benchmarks."""

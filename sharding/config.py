@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
+from sharding.sources.encodings import to_utf8
 
 LENGTH_BAND = "length_band"
 # The access border owns one name, the other is made from the text itself.
@@ -22,7 +23,13 @@ MAX_BLOCK_TOKENS = 1_048_576
 AUTO_NUM_BLOCKS = 3_072
 
 _FEATURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_REJECT_LIMIT = re.compile(r"[0-9]+|[0-9]{1,3}(\.[0-9]+)?%")
+_REJECT_LIMIT = re.compile(r"[0-9]{1,15}|(100(\.0{1,9})?|[0-9]{1,2}(\.[0-9]{1,9})?)%")
+# Bounds far beyond any corpus, within which sums of tokens and bytes stay exact in int64 and in FP64.
+MAX_COUNT = 10**15
+
+
+# What every encoding of text files can hold and give back piece by piece; punycode, idna and the like cannot.
+ENCODING_SAMPLE = 'id,note\r\n1,"a \\u0041-b c."\n'
 
 
 class Columns(Settings):
@@ -82,14 +89,14 @@ class ShardingSettings(Settings):
     Attributes:
         columns: Roles of the source columns.
         format: ``auto`` goes by the file's suffix.
-        encoding: Of text files; any encoding that Python knows.
+        encoding: Of text files; any encoding of text that Python knows.
         seed: Of the placement hash.
         target_tokens: Estimated tokens per shard.
         block_tokens: Estimated tokens per block; ``auto`` spreads the build over 3,072 blocks within limits.
         bytes_per_token: For the estimate of tokens from UTF-8 bytes.
         on_conflict: What to do with one id that has two texts.
         max_record_bytes: A record with a longer text is rejected as ``too_long``.
-        max_rejects: A count, or a share of the records read such as ``1%``.
+        max_rejects: A count, or a share of the records read from ``0%`` to ``100%``.
         limit: Keep only so many records, the first in placement order.
     """
 
@@ -97,13 +104,13 @@ class ShardingSettings(Settings):
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
     encoding: str = "utf-8"
     seed: int = Field(default=0, ge=0, lt=2**64)
-    target_tokens: int = Field(default=4_000_000, ge=1)
+    target_tokens: int = Field(default=4_000_000, ge=1, le=MAX_COUNT)
     block_tokens: int | Literal["auto"] = "auto"
-    bytes_per_token: float = Field(default=4.0, gt=0)
+    bytes_per_token: float = Field(default=4.0, ge=0.01, le=1_000)
     on_conflict: Literal["fail", "keep"] = "fail"
-    max_record_bytes: int = Field(default=16 << 20, ge=1)
+    max_record_bytes: int = Field(default=16 << 20, ge=1, le=MAX_COUNT)
     max_rejects: str = "1%"
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MAX_COUNT)
 
     @model_validator(mode="before")
     @classmethod
@@ -116,18 +123,18 @@ class ShardingSettings(Settings):
     def _known_encoding(cls, name: str) -> str:
         try:
             found = codecs.lookup(name)
-            "".encode(name)
-        except LookupError:
-            raise ValueError(
-                "unknown text encoding; Python's names are known, such as utf-8, gb18030, cp1252"
-            ) from None
+            readable = to_utf8(ENCODING_SAMPLE.encode(name), name).decode() == ENCODING_SAMPLE
+        except (LookupError, ValueError):
+            readable = False
+        if not readable:
+            raise ValueError("unknown text encoding; Python's names are known, such as utf-8, gb18030, cp1252")
         return "utf-8" if found.name == "utf-8-sig" else found.name
 
     @field_validator("block_tokens")
     @classmethod
-    def _positive_block(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("at least 1, or auto")
+    def _sound_block(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and not 1 <= value <= MAX_COUNT:
+            raise ValueError(f"from 1 to {MAX_COUNT}, or auto")
         return value
 
     @field_validator("max_rejects", mode="before")

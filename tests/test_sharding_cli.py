@@ -215,3 +215,26 @@ def test_an_empty_name_is_not_the_working_folder(
     assert done.code == 2
     assert "is a variable unset?" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--encoding", "punycode"],
+        ["--bytes-per-token", "1e-300"],
+        ["--read-block-bytes", "99999999999999999999"],
+        ["--target-tokens", str(10**23)],
+        ["--max-rejects", "101%"],
+        ["--workers", str(10**9)],
+    ],
+)
+def test_extreme_options_are_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    """Exit code 2 and one line that names the flag, before anything is made."""
+    source = write_rows(tmp_path / "in.csv", some_rows(2))
+
+    done = run_command(cli, ["build", source, "--out", tmp_path / "c", *MAPPING, *more], capsys)
+
+    assert done.code == 2
+    assert more[0] in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "c").exists()

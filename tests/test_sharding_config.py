@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 import pytest
@@ -47,3 +48,43 @@ def test_a_feature_has_a_plain_name_of_its_own(name: str) -> None:
     """Names that are taken, or that no file or column may hold, are refused."""
     with pytest.raises(ValidationError, match="name"):
         _settings(columns={"text": "t", "features": {name: "x"}})
+
+
+@pytest.mark.parametrize("name", ["punycode", "idna", "undefined", "rot13", "base64", "no-such", "a\0"])
+def test_what_is_no_encoding_of_text_files_is_refused(name: str) -> None:
+    """Codecs that Python knows, but that cannot read a file piece by piece as it was written."""
+    with pytest.raises(ValidationError, match="unknown text encoding"):
+        _settings(encoding=name)
+
+
+@pytest.mark.parametrize("name", ["utf-8", "ascii", "latin-1", "utf-16", "utf-32-be", "gb18030", "shift_jis", "cp037"])
+def test_encodings_of_text_files_are_taken(name: str) -> None:
+    """Among them wide ones, those with states, and one in which no letter has its ASCII code."""
+    assert _settings(encoding=name).encoding == codecs.lookup(name).name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bytes_per_token", "1e-300"),
+        ("bytes_per_token", "1e300"),
+        ("target_tokens", str(10**23)),
+        ("block_tokens", str(10**23)),
+        ("max_record_bytes", str(10**23)),
+        ("limit", str(10**23)),
+        ("seed", str(2**64)),
+        ("max_rejects", "101%"),
+        ("max_rejects", "100.1%"),
+        ("max_rejects", "9" * 5_000),
+    ],
+)
+def test_extremes_are_refused(name: str, value: str) -> None:
+    """A number that no corpus needs and no library bears is a wrong setting, not a crash later on."""
+    with pytest.raises(ValidationError, match=name):
+        _settings(**{name: value})
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [("0%", 0), ("0.5%", 1), ("100%", 200), ("100.0%", 200), ("7", 7)])
+def test_limits_of_rejects_are_taken_to_their_ends(limit: str, allowed: int) -> None:
+    """Counts, and shares from none to all."""
+    assert _settings(max_rejects=limit).allowed_rejects(200) == allowed
