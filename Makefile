@@ -36,7 +36,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS)
 
 slow: $(INSTALLED)
-	$(BIN)/python -m pytest --quiet -m slow
+	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

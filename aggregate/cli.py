@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from schemas.console import emit, notice, output_options
+from schemas.console import NamedPath, emit, notice, output_options
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aggregate.runs import Run
     from schemas.folders import Build
 
-FOLDER = click.Path(path_type=Path)
+FOLDER = NamedPath()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,6 +84,25 @@ def terminates_cleanly() -> Iterator[None]:
         raise TerminatedError("stopped by SIGTERM; run the same command again to resume") from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class NamedPath(click.Path):
+    """A path option or argument; an empty string, such as an unset shell variable gives, is no path."""
+
+    name = "path"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path.
+
+        Raises:
+            click.BadParameter: it is empty.
+        """
+        if not os.fspath(value):
+            self.fail("an empty path; is a variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Terminated(BaseException):

@@ -18,10 +18,11 @@ from typing import BinaryIO
 import xxhash
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.errors import IntegrityError, TemporaryError, UsageError
+from schemas.errors import AccessDeniedError, IntegrityError, PipelineError, TemporaryError, UsageError
 
 CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".writing-"
+DENIED_ERRNOS = {errno.EACCES, errno.EPERM}
 TEMPORARY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY}
 
 
@@ -174,8 +175,10 @@ def wrapped_write(path: Path, error: OSError) -> TemporaryError | UsageError:
     return UsageError(f"{label(path)}: cannot be written ({reason}); name another folder, or change its permissions")
 
 
-def _wrapped(path: Path, error: OSError) -> TemporaryError | IntegrityError:
+def _wrapped(path: Path, error: OSError) -> PipelineError:
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     if error.errno in TEMPORARY_ERRNOS:
         return TemporaryError(f"{label(path)}: {reason}; free the space or mend the disk, then run the command again")
+    if error.errno in DENIED_ERRNOS:
+        return AccessDeniedError(f"{label(path)}: {reason}; run as a user who may read it")
     return IntegrityError(f"{label(path)}: {reason}; check the path and its permissions")

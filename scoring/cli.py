@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from schemas.console import emit, notice, output_options, terminates_cleanly
+from schemas.console import NamedPath, emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
     from schemas.manifests import RankStatus
     from scoring.config import ScoringSettings
 
-FOLDER = click.Path(path_type=Path)
+FOLDER = NamedPath()
+MAX_RANKS = 65_536
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 MODEL_OPTIONS = (
     click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with a [scoring] table."),
@@ -82,7 +83,7 @@ def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) 
 
 @cli.command()
 @click.argument("build", type=FOLDER)
-@click.option("--ranks", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks to plan for.")
+@click.option("--ranks", type=click.IntRange(1, MAX_RANKS), default=1, show_default=True, help="Ranks to plan for.")
 @click.option("--limit-blocks", type=click.IntRange(min=1), metavar="N", help="Plan the first N blocks only.")
 @output_options
 def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, verbose: int) -> None:

@@ -13,6 +13,10 @@ PrefixPolicy = Literal["auto", "bos", "eos", "none"]
 Precision = Literal["fp32", "mixed", "bf16"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
+# Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
+MAX_THREADS = 1024
+MAX_TILE_TOKENS = 1 << 22
+
 
 class ScoringSettings(Settings):
     """Section ``[scoring]`` of the TOML file; variables ``PPL_SCORING_*``.
@@ -35,13 +39,13 @@ class ScoringSettings(Settings):
 
     model: Path
     tokenizer: Path | None = None
-    max_length: int | None = Field(default=None, ge=2)
-    stride: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=2, le=MAX_TILE_TOKENS)
+    stride: int | None = Field(default=None, ge=1, le=MAX_TILE_TOKENS)
     prefix: PrefixPolicy = "auto"
     precision: Precision = "fp32"
     device: Device = "auto"
-    threads_per_rank: int | None = Field(default=None, ge=1)
-    tile_tokens: int = Field(default=1024, ge=16)
+    threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
+    tile_tokens: int = Field(default=1024, ge=16, le=MAX_TILE_TOKENS)
     tile_rows: Literal["auto", "1"] = "auto"
     max_quarantined: float = Field(default=0.001, ge=0, le=1)
     timeout: float = Field(default=300, gt=0)

@@ -65,6 +65,9 @@ def set_up(device: torch.device, num_threads: int) -> None:
     """
     import torch
 
+    num_cores = _num_cores()
+    if num_threads > 4 * num_cores:
+        raise UsageError(f"threads: {num_threads} on {num_cores} cores; set --threads-per-rank to {num_cores} or fewer")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS at its first use
     keep_freed_memory()
     torch.set_num_threads(num_threads)
@@ -99,5 +102,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def default_threads(num_local_ranks: int) -> int:
     """The cores this process may use, shared out over the ranks of its node."""
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, num_cores // num_local_ranks)
+    return max(1, _num_cores() // num_local_ranks)
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from schemas.errors import TemporaryError, UsageError
+from schemas.errors import PipelineError, TemporaryError, UsageError
 from schemas.seals import label
 from scoring.checkpoints import Checkpoint
 from scoring.devices import is_out_of_memory
@@ -151,7 +151,9 @@ def _guarded(checkpoint: Checkpoint, load: Callable[[], Any]) -> Any:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             return load()
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError, MemoryError) as error:
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - transformers and safetensors have dozens of kinds
         if is_out_of_memory(error):
             where = label(checkpoint.path)
             raise TemporaryError(f"model {where}: out of memory; run on a larger device") from None

@@ -1,8 +1,8 @@
 """Proof at start-up, on the actual device, that a record's loss does not depend on its neighbours.
 
-Four claims are checked on random tokens: a row's losses are bitwise equal in another position among other neighbours;
+Five claims are checked on random tokens: a row's losses are bitwise equal in another position among other neighbours;
 a later token changes no earlier loss; the chunked head equals ``model(...).logits``; the thread count is what the
-fingerprint says. They are cheap (a few tiles), so every run checks them.
+fingerprint says; and not every loss is NaN. They are cheap (a few tiles), so every run checks them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class SelfTest:
     causality: str
     head: str
     threads: str
+    finite: str
     canary: str
 
     def outcomes(self) -> dict[str, str]:
@@ -52,11 +53,12 @@ class SelfTest:
             "causality": self.causality,
             "chunked_head": self.head,
             "threads": self.threads,
+            "finite_losses": self.finite,
         }
 
 
 def run_selftest(model: LoadedModel, menu: TileMenu, compute: TileFunction, *, num_threads: int) -> SelfTest:
-    """Check the four claims; call it inside ``model.computing()``."""
+    """Check the five claims; call it inside ``model.computing()``."""
     lengths = sorted({menu.length_of(min(length, menu.lengths[-1])) for length in PROBED_LENGTHS})
     generator = np.random.Generator(np.random.PCG64(SEED))
     outcomes = [_probe(model, menu, compute, length, generator) for length in lengths]
@@ -66,6 +68,10 @@ def run_selftest(model: LoadedModel, menu: TileMenu, compute: TileFunction, *, n
         causality=next((two for _, two, _ in outcomes if two != PASSED), PASSED),
         head=_check_head(model, menu, generator),
         threads=PASSED if found == num_threads else f"{found} threads compute, {num_threads} were asked for",
+        # Single tokens may be NaN: their records are quarantined. A model that is NaN everywhere scores nothing.
+        finite=PASSED
+        if any(np.isfinite(losses).any() for _, _, losses in outcomes)
+        else "every loss is NaN or infinite",
         canary=hashlib.sha256(b"".join(losses.tobytes() for _, _, losses in outcomes)).hexdigest(),
     )
 
@@ -81,6 +87,7 @@ def require_passed(selftest: SelfTest) -> None:
         "causality": "this model cannot be scored in padded rows; score another, or report the model",
         "chunked_head": "the model changes its logits in a way that is not known here; report the model",
         "threads": "set --threads-per-rank",
+        "finite_losses": "the weights are broken; copy or convert the checkpoint again",
     }
     for claim, outcome in selftest.outcomes().items():
         if outcome != PASSED:

@@ -42,7 +42,7 @@ class Session:
 
 @contextmanager
 def open_session(settings: ScoringSettings, build: Build | None, *, identity: RankIdentity) -> Iterator[Session]:
-    """Load model and tokenizer, set the device up, and prove the four claims of the self-test.
+    """Load model and tokenizer, set the device up, and prove the claims of the self-test.
 
     Args:
         settings: Of the run.

@@ -26,8 +26,8 @@ from schemas.errors import (
     UsageError,
 )
 from schemas.logs import frames
-from schemas.manifests import COMPLETE_FILE, STATUS_FOLDER, RankState, RankStatus
-from schemas.seals import label
+from schemas.manifests import COMPLETE_FILE, RUN_FILE, STATUS_FOLDER, RankState, RankStatus, RunManifest
+from schemas.seals import check_seal, label
 
 SECONDS_BETWEEN_WRITES = 2.0
 # Which failure explains the others: a rank that was stopped or lost its peers only followed another one.
@@ -112,8 +112,18 @@ def read_statuses(run: Path) -> list[RankStatus]:
 
 
 def true_exit_code(run: Path, statuses: Sequence[RankStatus]) -> int:
-    """0 when the run is complete, else the failure that explains the others; 75 while it is unfinished."""
+    """0 when the run is complete, else the failure that explains the others; 75 while it is unfinished.
+
+    A rank that left no code was lost, and its end explains the signals that torchrun then sent to the others.
+
+    Raises:
+        IntegrityError: COMPLETE or run.json is damaged.
+    """
     if (run / COMPLETE_FILE).is_file():
+        manifest = read_document(run / COMPLETE_FILE, RunManifest)
+        check_seal(run / RUN_FILE, manifest.header)
         return EXIT_DONE
     codes = {status.exit_code for status in statuses} - {None, EXIT_DONE}
-    return next((code for code in BY_WEIGHT if code in codes), EXIT_TEMPORARY)
+    explained = next((code for code in BY_WEIGHT if code in codes), EXIT_TEMPORARY)
+    was_lost = any(status.exit_code is None for status in statuses)
+    return EXIT_TEMPORARY if was_lost and explained in {EXIT_SIGTERM, EXIT_SIGINT} else explained

@@ -69,5 +69,7 @@ def test_selftest_command_shows_the_claims(tiny_llama: Path, capsys: pytest.Capt
 
     result = json.loads(outcome.out)
     assert outcome.code == 0
-    assert result["selftest"] == dict.fromkeys(("causality", "chunked_head", "threads", "tile_invariance"), "passed")
+    assert result["selftest"] == dict.fromkeys(
+        ("causality", "chunked_head", "finite_losses", "threads", "tile_invariance"), "passed"
+    )
     assert result["device"].startswith("cpu ")

@@ -74,7 +74,7 @@ def test_every_known_shape_passes(kind: str, model_of: ModelOf) -> None:
     with scoring(model_of(kind)) as session:
         found = session.selftest.outcomes()
 
-    assert found == dict.fromkeys(("tile_invariance", "causality", "chunked_head", "threads"), PASSED)
+    assert found == dict.fromkeys(("tile_invariance", "causality", "chunked_head", "threads", "finite_losses"), PASSED)
 
 
 @pytest.mark.parametrize("settings", [{"max_length": 2}, {"max_length": 3}, {"tile_rows": "1"}, {"tile_tokens": 16}])
@@ -158,7 +158,7 @@ def test_another_thread_count_is_found(gemma2: LoadedModel) -> None:
 )
 def test_a_failure_names_its_claim_and_the_cure(claim: str, field: str, cure: str) -> None:
     """The run does not start, and the message says what was seen and what to do."""
-    passed = SelfTest(PASSED, PASSED, PASSED, PASSED, "0" * 64)
+    passed = SelfTest(PASSED, PASSED, PASSED, PASSED, PASSED, "0" * 64)
     require_passed(passed)
 
     with pytest.raises(IntegrityError) as caught:
@@ -166,3 +166,13 @@ def test_a_failure_names_its_claim_and_the_cure(claim: str, field: str, cure: st
 
     assert str(caught.value).startswith(f"self-test {claim}: what was seen; ")
     assert cure in str(caught.value)
+
+
+def test_a_model_that_is_nan_everywhere_fails(model_of: ModelOf) -> None:
+    """One broken norm weight makes every loss NaN; the self-test says so before hours are spent."""
+    model = load_model(locate(model_of("llama"), None), precision="fp32", device=torch.device("cpu"))
+    model.model.base_model.norm.weight.data[0] = float("nan")
+
+    found = outcomes(model)
+
+    assert found["finite_losses"] == "every loss is NaN or infinite"

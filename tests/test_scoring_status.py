@@ -29,7 +29,9 @@ def leave(run: Path, *codes: int | None) -> list[RankStatus]:
     [
         ([0, 0], 75),
         ([None, None], 75),
-        ([None, 143], 143),
+        ([None, 143], 75),
+        ([None, 130], 75),
+        ([None, 65], 65),
         ([75, 143], 75),
         ([143, 1, 75], 1),
         ([1, 2, 143], 2),
@@ -47,10 +49,20 @@ def test_the_failure_that_explains_the_others_counts(codes: list[int | None], ex
 
 def test_a_complete_run_is_done(tmp_path: Path) -> None:
     """Once a run is sealed, what a rank said before no longer matters."""
-    statuses = leave(tmp_path, 65, None)
-    (tmp_path / "COMPLETE").write_bytes(b"")
+    run = make_run(tmp_path / "run", make_build(tmp_path / "corpus", [MadeRecord("a")]), num_ranks=2)
+    statuses = leave(run, 65, None)
 
-    assert true_exit_code(tmp_path, statuses) == 0
+    assert true_exit_code(run, statuses) == 0
+
+
+@pytest.mark.parametrize("name", ["COMPLETE", "run.json"])
+def test_a_damaged_seal_is_no_success(name: str, tmp_path: Path) -> None:
+    """A cut COMPLETE, or a header that it does not seal, is an error that names the file."""
+    run = make_run(tmp_path / "run", make_build(tmp_path / "corpus", [MadeRecord("a")]), num_ranks=1)
+    (run / name).write_bytes((run / name).read_bytes()[:-2])
+
+    with pytest.raises(IntegrityError, match=name):
+        true_exit_code(run, read_statuses(run))
 
 
 @pytest.mark.parametrize(
