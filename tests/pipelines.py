@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 REPORT_FILES = ("report.json", "report.html", "report.md", "strata.parquet")
-SECONDS = 900
+SECONDS = 1800
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ def test_ranks_and_a_kill_leave_every_byte_of_the_report(some: Path, stories260k
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_all_notes_give_one_report_for_1_2_3_and_5_ranks(whole: Path, stories260k: Path, tmp_path: Path) -> None:
     """Every file of the report of all notes is byte-identical for four world sizes and a resume with a fifth."""
     short = ("--max-length", "128")  # attention of short windows is four times as fast as the model's full 512

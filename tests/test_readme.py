@@ -18,7 +18,7 @@ from tests.pipelines import ROOT, environment
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE_BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SECONDS = 900
+SECONDS = 1700
 
 
 def commands() -> list[str]:
@@ -92,6 +92,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
     """``make demo`` in a clone with a new virtual environment prints the strata and leaves the page."""
     if shutil.which("make") is None or not (ROOT / ".git").exists():
