@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from sharding.build import Request
     from sharding.config import ShardingSettings
 
+_ADDRESS = re.compile(
+    r"inproc://\S+|((tcp|tls|ws|wss|ucx)://)?([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII
+)
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
@@ -44,6 +48,19 @@ SETTING_FLAGS = (
     "max_rejects",
     "limit",
 )
+
+
+class Address(click.ParamType[str]):
+    """[PROTOCOL://]HOST:PORT."""
+
+    name = "ADDRESS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As it is, if it can be the address of a Dask scheduler."""
+        found = _ADDRESS.fullmatch(str(value))
+        if not found or int(found["port"] or 1) not in range(1, 65_536):
+            self.fail("write an address such as tcp://HOST:PORT; known are tcp, tls, ws, wss, ucx, inproc", param, ctx)
+        return str(value)
 
 
 class Feature(click.ParamType[tuple[str, str]]):
@@ -81,7 +98,7 @@ _BUILD_OPTIONS = [
     click.option("--limit", help="Keep only the first N records in placement order."),
     click.option("--record-key", type=EXISTING_FILE, help="Key file from elsewhere; workers must see it too."),
     click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
-    click.option("--scheduler", metavar="ADDRESS", help="Running Dask scheduler; its workers must see all paths."),
+    click.option("--scheduler", type=Address(), help="Running Dask scheduler; its workers must see all paths."),
     click.option("--scheduler-file", type=EXISTING_FILE, help="Its connection file; its workers must see all paths."),
     click.option("--read-block-bytes", type=click.IntRange(1, 1 << 30), help="Text is read in parts of this size."),
 ]

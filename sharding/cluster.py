@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from schemas.console import Progress
 from schemas.errors import PipelineError, TemporaryError
 from schemas.logs import frames
+from sharding.signals import signals_held
 
 # A task is given up when this many workers have died under it.
 ALLOWED_FAILURES = 10
@@ -162,15 +163,19 @@ def _local(options: ClusterOptions, working_folder: Path) -> Iterator[Any]:
     from distributed import Client
 
     num_workers = options.workers or len(os.sched_getaffinity(0))
-    with _local_cluster(num_workers, working_folder) as cluster, Client(cluster, set_as_default=False) as client:
+    with ExitStack() as stack:
+        with signals_held() as check:
+            cluster = stack.enter_context(_local_cluster(num_workers, working_folder, check))
+            client = stack.enter_context(Client(cluster, set_as_default=False))
         yield client
 
 
-def _local_cluster(num_workers: int, working_folder: Path) -> Any:
+def _local_cluster(num_workers: int, working_folder: Path, check: Callable[[], None]) -> Any:
     """Start workers; one that dies while it starts fails the whole start, so that is tried again."""
     from distributed import LocalCluster
 
     for attempt in range(START_ATTEMPTS):
+        check()
         log.info("starting %d local workers, attempt %d", num_workers, attempt + 1)
         try:
             return LocalCluster(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from schemas.folders import open_build
-from sharding.cli import cli
+from sharding.cli import Address, cli
 from tests.builds import csv_bytes, some_rows, write_rows
 from tests.commands import run_command
 
@@ -238,3 +238,23 @@ def test_extreme_options_are_usage_errors(tmp_path: Path, capsys: pytest.Capture
     assert more[0] in done.err
     assert len(done.err.splitlines()) == 1
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("address", ["garbage", "", "tcp://", "http://h:1", "tcp://h", "h:0", "h:99999", "tcp://h:x"])
+def test_what_is_no_address_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str) -> None:
+    """A scheduler that cannot be is not looked for."""
+    source = write_rows(tmp_path / "in.csv", some_rows(2))
+
+    done = run_command(cli, ["build", source, "--out", tmp_path / "c", *MAPPING, "--scheduler", address], capsys)
+
+    assert done.code == 2
+    assert "--scheduler" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://10.0.0.1:8786", "tls://host.name:1", "h:65535", "tcp://[::1]:8786", "inproc://a/1"]
+)
+def test_addresses_of_schedulers_are_taken(address: str) -> None:
+    """With and without a protocol, by name and by number."""
+    assert Address().convert(address, None, None) == address
