@@ -16,6 +16,7 @@ from schemas.verification import verify_build
 from sharding.cluster import Cluster, ClusterOptions, connected
 from sharding.commit import Identity, commit_build, has_builds, identify, make_current, make_manifest
 from sharding.config import ShardingSettings
+from sharding.folders import make_closed
 from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, check_columns, find_files
 from sharding.jobs import BlockJob, ShardJob, SpillJob
@@ -124,7 +125,7 @@ def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Sur
 def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
     make_folder(prepared.scratch)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_closed(folder)
     except OSError as error:
         raise wrapped_write(folder, error) from None
     with connected(request.cluster, prepared.scratch.workers()) as cluster:

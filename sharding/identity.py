@@ -17,6 +17,7 @@ from pathlib import Path
 
 from schemas.errors import IntegrityError, UsageError
 from schemas.seals import label, wrapped_write
+from sharding.folders import CLOSED, make_closed
 
 KEY_BYTES = 32
 ID_BYTES = 16
@@ -87,8 +88,8 @@ def make_key(path: Path) -> bool:
     try:
         if path.exists():
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.chmod(0o700)
+        make_closed(path.parent)
+        path.parent.chmod(CLOSED)
         beside = path.with_name(f".writing-{secrets.token_hex(4)}")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:

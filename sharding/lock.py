@@ -14,6 +14,7 @@ from pathlib import Path
 
 from schemas.errors import TemporaryError
 from schemas.seals import label, wrapped_write
+from sharding.folders import make_closed
 
 LOCK_SUFFIX = ".lock"
 # Each attempt fails only if another holder came and went meanwhile.
@@ -61,7 +62,7 @@ def _acquired(path: Path) -> int | None:
     """An open file that has this name and our lock; None if another has it."""
     for attempt in range(ATTEMPTS):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_closed(path.parent)
             # Network file systems give an exclusive lock only on what is open for writing.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except (FileNotFoundError, FileExistsError):

@@ -19,6 +19,7 @@ from schemas.errors import IntegrityError
 from schemas.folders import BUILD_ID
 from schemas.manifests import BuildLedger, ShardEntry
 from schemas.seals import Seal, check_seal, label, wrapped_write
+from sharding.folders import CLOSED, make_closed
 from sharding.lock import LOCK_SUFFIX, locked_if_free
 
 SCRATCH_FOLDER = "scratch"
@@ -171,9 +172,9 @@ def make_folder(scratch: Scratch) -> None:
     """
     folder = scratch.folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.parent.chmod(0o700)
-        folder.chmod(0o700)
+        make_closed(folder)
+        folder.parent.chmod(CLOSED)
+        folder.chmod(CLOSED)
     except OSError as error:
         raise wrapped_write(folder, error) from None
 

@@ -243,3 +243,31 @@ def test_another_key_than_that_of_the_builds_is_refused(wanted: Request, command
     assert sorted(wanted.corpus.rglob("*")) == before
     assert not any(part.strip() in str(caught.value) for part in (right, other))
     assert build_corpus(own) == (made, False)
+
+
+@pytest.mark.parametrize("own_key", [True, False])
+def test_what_a_build_makes_is_closed_to_others(wanted: Request, own_key: bool) -> None:
+    """Under an open umask too, a new corpus, its builds, scratch and secret are the owner's alone."""
+    corpus = wanted.corpus.parent / "new"
+    before = os.umask(0o022)
+    try:
+        fresh = replace(wanted, corpus=corpus, key_path=None if own_key else wanted.key_path)
+        plan_corpus(fresh)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in [corpus / "scratch", *corpus.glob("scratch/*")]}
+        made, _ = build_corpus(fresh)
+    finally:
+        os.umask(before)
+
+    left = [corpus, corpus / "builds", made.folder, *([corpus / "secret"] if own_key else [])]
+    assert set(modes.values()) == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in left} == {0o700}
+
+
+def test_a_corpus_that_is_there_keeps_its_permissions(wanted: Request) -> None:
+    """Whoever made the corpus folder has decided who may enter it; the build in it is closed all the same."""
+    wanted.corpus.chmod(0o750)
+
+    made, _ = build_corpus(wanted)
+
+    assert wanted.corpus.stat().st_mode & 0o777 == 0o750
+    assert made.folder.stat().st_mode & 0o777 == 0o700
