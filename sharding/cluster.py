@@ -150,10 +150,17 @@ def _remote(options: ClusterOptions) -> Iterator[Any]:
     from distributed import Client
 
     where = {"address": options.scheduler} if options.scheduler else {"scheduler_file": str(options.scheduler_file)}
+    client = Client.__new__(Client)
     try:
-        client = Client(**where, set_as_default=False)
-    except (OSError, ValueError, TimeoutError):
-        raise TemporaryError("scheduler: no answer; check --scheduler or --scheduler-file, then run again") from None
+        client.__init__(**where, set_as_default=False)
+    except BaseException as error:
+        # There is nothing to close, and ``__del__`` would wait for the attempt to connect even after a Ctrl-C.
+        client.status = "closed"
+        if isinstance(error, OSError | ValueError | MemoryError):  # the last if another kind of server answers
+            raise TemporaryError(
+                "scheduler: no answer; check --scheduler or --scheduler-file, then run again"
+            ) from None
+        raise
     with client:
         yield client
 

@@ -76,3 +76,22 @@ def test_a_stop_during_the_start_is_one_line(tmp_path: Path, number: signal.Sign
     assert process.returncode == code
     assert len(lines) == 1
     assert lines[0].startswith("error: stopped by")
+
+
+def test_a_stop_while_a_scheduler_is_looked_for_is_at_once(tmp_path: Path) -> None:
+    """The command does not wait until the attempt to connect is given up."""
+    source = write_rows(tmp_path / "in.csv", some_rows(5))
+    command = [sys.executable, "-m", "sharding", "build", source, "--out", tmp_path / "c", "--text", "note"]
+    process = subprocess.Popen(
+        [*command, "--scheduler", "127.0.0.1:9"], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not list(tmp_path.glob("c/scratch/*/")):
+        time.sleep(0.01)
+    time.sleep(1.5)
+
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=15)
+
+    assert process.returncode == 130
+    assert said.splitlines()[-1].startswith("error: stopped by SIGINT")
+    assert "Traceback" not in said
