@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,3 +101,21 @@ def test_a_scheduler_that_does_not_answer_is_temporary(tmp_path: Path) -> None:
         connected(options, tmp_path),
     ):
         pass
+
+
+def test_another_kind_of_server_is_no_scheduler(tmp_path: Path) -> None:
+    """What a web server answers reads as a huge frame; that is no bug of ours but a wrong address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = ClusterOptions(scheduler=f"127.0.0.1:{server.getsockname()[1]}")
+        answering = threading.Thread(target=_answer_as_the_web, args=[server])
+        answering.start()
+
+        with pytest.raises(TemporaryError, match="--scheduler"), connected(options, tmp_path):
+            pass
+        answering.join()
+
+
+def _answer_as_the_web(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
