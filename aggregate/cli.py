@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aggregate.runs import Run
     from schemas.folders import Build
 
-FOLDER = NamedPath()
+FOLDER = NamedPath(path_type=Path)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,21 +86,16 @@ def terminates_cleanly() -> Iterator[None]:
 
 
 class NamedPath(click.Path):
-    """A path option or argument; an empty string, such as an unset shell variable gives, is no path."""
-
-    name = "path"
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    """A path that is given: the empty string of an unset shell variable would mean the working folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path.
+        """As a path.
 
         Raises:
             click.BadParameter: it is empty.
         """
         if not os.fspath(value):
-            self.fail("an empty path; is a variable unset?", param, ctx)
+            self.fail("empty; is a variable unset?", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -28,7 +28,6 @@ class RankIdentity:
         address: Host of the rendezvous store; none without torchrun.
         port: Its port.
         store_is_hosted: torchrun's agent serves the store, so no rank has to.
-        attempt: Restarts so far (``--max-restarts``).
     """
 
     rank: int = 0
@@ -38,7 +37,6 @@ class RankIdentity:
     address: str | None = None
     port: int = 0
     store_is_hosted: bool = False
-    attempt: int = 0
 
 
 def rank_identity(environment: Mapping[str, str] | None = None) -> RankIdentity:
@@ -59,7 +57,6 @@ def rank_identity(environment: Mapping[str, str] | None = None) -> RankIdentity:
             address=environment["MASTER_ADDR"],
             port=int(environment["MASTER_PORT"]),
             store_is_hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-            attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", 0)),
         )
     except (KeyError, ValueError):
         raise UsageError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from schemas.manifests import RankStatus
     from scoring.config import ScoringSettings
 
-FOLDER = NamedPath()
+FOLDER = NamedPath(path_type=Path)
 MAX_RANKS = 65_536
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 MODEL_OPTIONS = (

@@ -10,7 +10,7 @@ from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
 from schemas.seals import seal_file
 from schemas.tables import STATUS_NON_FINITE
 from schemas.tally import Tally
-from scoring.resume import RankLedger, remove_surplus_statuses
+from scoring.resume import RankLedger
 from scoring.sync import ControlPlane
 
 
@@ -50,7 +50,6 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
         num_ranks=plane.identity.num_ranks,
     )
     if leads:
-        remove_surplus_statuses(run, plane.identity.num_ranks)
         write_document(run / COMPLETE_FILE, manifest, replace=True)
     plane.wait_for_all("sealed")
     return manifest

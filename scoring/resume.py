@@ -51,11 +51,6 @@ def clean_up(run: Path, num_ranks: int) -> None:
     for folder in (run, run / STATUS_FOLDER, *(run / PARTIALS_FOLDER).glob("rank-*")):
         for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
             path.unlink(missing_ok=True)
-    remove_surplus_statuses(run, num_ranks)
-
-
-def remove_surplus_statuses(run: Path, num_ranks: int) -> None:
-    """Remove the status files of ranks that this launch does not have: of an earlier, or a refused second one."""
     for path in (run / STATUS_FOLDER).glob("rank-*.json"):
         if path.name not in {status_path(run, rank).name for rank in range(num_ranks)}:
             path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from schemas.console import emit, notice, output_options, terminates_cleanly
+from schemas.console import NamedPath, emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
@@ -22,19 +22,9 @@ _ADDRESS = re.compile(
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-class Place(click.Path):
-    """A path that is given: the empty string of an unset shell variable would mean the working folder."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As a path, unless it is empty."""
-        if not str(value):
-            self.fail("empty; is a variable unset?", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-EXISTING_FILE = Place(exists=True, dir_okay=False, path_type=Path)
-FOLDER = Place(file_okay=False, path_type=Path)
-NEW_FILE = Place(dir_okay=False, path_type=Path)
+EXISTING_FILE = NamedPath(exists=True, dir_okay=False, path_type=Path)
+FOLDER = NamedPath(file_okay=False, path_type=Path)
+NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
 MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter")
 SETTING_FLAGS = (
     "format",

@@ -99,7 +99,6 @@ def test_torchrun_variables_make_the_identity() -> None:
         address="node-a",
         port=29500,
         store_is_hosted=True,
-        attempt=2,
     )
 
 
