@@ -87,10 +87,25 @@ def _worker(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     checkpoint, device, precision = locate(options.model, None), torch.device("cpu"), options.precision[0]
     encoder = load_encoder(checkpoint, policy="auto")
-    model = load_model(checkpoint, precision=precision, device=device)
     texts = _notes(options, encoder)
-    contenders: dict[str, Callable[..., dict[str, Any]]] = {"ours": _ours, "peer": _peer, "limit": _limit}
+    if options.worker == "peer":
+        return _peer(texts, encoder, _plain_model(checkpoint, precision), precision)
+    model = load_model(checkpoint, precision=precision, device=device)
+    contenders: dict[str, Callable[..., dict[str, Any]]] = {"ours": _ours, "limit": _limit}
     return contenders[options.worker](texts, encoder, model, options.threads)
+
+
+def _plain_model(checkpoint: Any, precision: str) -> Any:
+    """The model as transformers loads and computes it, with nothing of ours."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    is_file = checkpoint.path.is_file()
+    return AutoModelForCausalLM.from_pretrained(
+        checkpoint.path.parent if is_file else checkpoint.path,
+        dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+        **({"gguf_file": checkpoint.path.name} if is_file else {}),
+    ).eval()
 
 
 def _notes(options: argparse.Namespace, encoder: Any) -> list[str]:
@@ -108,13 +123,14 @@ def _notes(options: argparse.Namespace, encoder: Any) -> list[str]:
 
 def _ours(texts: list[str], encoder: Any, model: Any, num_threads: int) -> dict[str, Any]:
     from schemas.partials import BlockKey
+    from scoring.config import TILE_TOKENS
     from scoring.devices import set_up
     from scoring.engine import Windowing, score_blocks
     from scoring.forward import make_tile_function
     from scoring.tiles import Row, make_menu
 
     set_up(model.head.weight_VD.device, num_threads)
-    menu = make_menu(MAX_LENGTH, tokens=1024, one_row=model.has_experts)
+    menu = make_menu(MAX_LENGTH, tokens=TILE_TOKENS, one_row=model.has_experts)
     compute = make_tile_function(model, menu)
     shapes: list[tuple[int, int]] = []
 
@@ -144,13 +160,12 @@ def _ours(texts: list[str], encoder: Any, model: Any, num_threads: int) -> dict[
     }
 
 
-def _peer(texts: list[str], encoder: Any, model: Any, _num_threads: int) -> dict[str, Any]:
+def _peer(texts: list[str], encoder: Any, model: Any, precision: str) -> dict[str, Any]:
     import torch
     from torch.nn.functional import cross_entropy
 
-    autocast = model.precision == "mixed"
     loss_nats, num_tokens = 0.0, 0
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "mixed"):
         started = time.perf_counter()
         encoded = sorted((item.positions for item in encoder.encode(texts)), key=len)
         for start in range(0, len(encoded), PEER_BATCH):
@@ -161,7 +176,7 @@ def _peer(texts: list[str], encoder: Any, model: Any, _num_threads: int) -> dict
             for index, ids in enumerate(batch):
                 tokens_BT[index, : len(ids)] = torch.from_numpy(ids)
                 mask_BT[index, : len(ids)] = 1
-            logits_BTV = model.model(input_ids=tokens_BT, attention_mask=mask_BT).logits
+            logits_BTV = model(input_ids=tokens_BT, attention_mask=mask_BT).logits
             labels_BT = tokens_BT.masked_fill(mask_BT == 0, -100)[:, 1:]
             losses_N = cross_entropy(
                 logits_BTV[:, :-1].flatten(0, 1), labels_BT.flatten(), ignore_index=-100, reduction="none"
@@ -177,14 +192,15 @@ def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> di
     import torch
 
     from scoring.devices import set_up
+    from scoring.kernels import PROJECTIONS
 
     set_up(torch.device("cpu"), num_threads)
     dtype = torch.float32 if model.precision == "fp32" else torch.bfloat16
     head = model.model.get_output_embeddings()
     shapes = [
-        (module.in_features, module.out_features, torch.float32 if module is head else dtype)
+        (*reversed(module.weight.shape), torch.float32 if module is head else dtype)
         for module in model.model.modules()
-        if isinstance(module, torch.nn.Linear)
+        if isinstance(module, PROJECTIONS)
     ]
     seconds = {shape: _seconds_of_product(*shape) for shape in set(shapes)}
     return {"seconds": sum(seconds[shape] for shape in shapes) / ROWS}
@@ -193,11 +209,13 @@ def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> di
 def _seconds_of_product(num_inputs: int, num_outputs: int, dtype: Any) -> float:
     import torch
 
+    from scoring.kernels import linear
+
     rows, weight = torch.randn(ROWS, num_inputs).to(dtype), torch.randn(num_outputs, num_inputs).to(dtype)
     times = []
     for _ in range(PRODUCTS):
         started = time.perf_counter()
-        torch.nn.functional.linear(rows, weight)
+        linear(rows, weight)
         times.append(time.perf_counter() - started)
     return min(times)
 

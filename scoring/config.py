@@ -15,6 +15,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 # Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
 MAX_THREADS = 1024
+TILE_TOKENS = 512
 MAX_TILE_TOKENS = 1 << 22
 
 
@@ -45,7 +46,7 @@ class ScoringSettings(Settings):
     precision: Precision = "fp32"
     device: Device = "auto"
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
-    tile_tokens: int = Field(default=1024, ge=16, le=MAX_TILE_TOKENS)
+    tile_tokens: int = Field(default=TILE_TOKENS, ge=16, le=MAX_TILE_TOKENS)
     tile_rows: Literal["auto", "1"] = "auto"
     max_quarantined: float = Field(default=0.001, ge=0, le=1)
     timeout: float = Field(default=300, gt=0)

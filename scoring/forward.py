@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import TemporaryError
 from scoring.devices import is_out_of_memory
-from scoring.losses import token_losses
+from scoring.losses import chunk_of, token_losses
 from scoring.models import LoadedModel
 from scoring.tiles import Row, TileFunction, TileMenu
 
@@ -34,7 +34,8 @@ def make_tile_function(model: LoadedModel, menu: TileMenu) -> TileFunction:
         try:
             hidden_BTD = model.hidden(torch.from_numpy(tokens_BT).to(device))
             hidden_ND = hidden_BTD.flatten(0, 1).index_select(0, torch.from_numpy(np.concatenate(scored)).to(device))
-            nll_N: NDArray[np.float64] = token_losses(hidden_ND, model.head, targets_N).cpu().numpy()
+            chunk = chunk_of(tokens_BT.size)
+            nll_N: NDArray[np.float64] = token_losses(hidden_ND, model.head, targets_N, chunk=chunk).cpu().numpy()
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -3,9 +3,9 @@
 Legend: D hidden size, V vocabulary, N scored positions of a tile, C positions of a chunk, S entries of a slice,
 K slices.
 
-The head runs in fp32 on chunks of exactly ``HEAD_CHUNK`` positions (the last one filled with zeros) and slices of
-``HEAD_SLICE`` vocabulary entries, so its kernels see the same few shapes whatever the tile holds, ``[C, S]`` is the
-largest buffer there is, and it stays in the cache. Log-sum-exp is put together from the slices' (largest, sum) pairs in
+The head runs in fp32 on chunks of one size for each tile shape (the last one filled with zeros) and slices of
+``HEAD_SLICE`` vocabulary entries, so its kernels see the same shapes whatever the tile holds, ``[C, S]`` is the largest
+buffer there is, and it stays in the cache. Log-sum-exp is put together from the slices' (largest, sum) pairs in
 fp64, always in the same order.
 """
 
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from scoring.kernels import linear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -56,40 +58,50 @@ def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
     )
 
 
-def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor) -> Tensor:
+def chunk_of(num_positions: int) -> int:
+    """The chunk for a tile of so many positions: the fewest equal chunks of at most ``HEAD_CHUNK``.
+
+    It follows from the tile's shape and not from what the tile holds, and a full tile fills its chunks.
+    """
+    num_chunks = -(-num_positions // HEAD_CHUNK)
+    return -(-num_positions // num_chunks)
+
+
+def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, *, chunk: int = HEAD_CHUNK) -> Tensor:
     """Negative log-likelihood of each target token.
 
     Args:
         hidden_ND: Backbone output at the scored positions, any float dtype.
         head: fp32 output projection on the same device.
         targets_N: int64 ids of the tokens that follow.
+        chunk: Positions that the head takes at a time.
 
     Returns:
         ``nll_N`` in nats, float64, computed in fp32; NaN or infinite where the logits were.
     """
     num_positions = hidden_ND.shape[0]
-    buffer = torch.empty(HEAD_CHUNK * HEAD_SLICE, dtype=torch.float32, device=hidden_ND.device)
     parts = []
     with torch.autocast(hidden_ND.device.type, enabled=False):
-        for start in range(0, num_positions, HEAD_CHUNK):
-            stop = min(start + HEAD_CHUNK, num_positions)
-            parts.append(_chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], buffer))
+        for start in range(0, num_positions, chunk):
+            stop = min(start + chunk, num_positions)
+            parts.append(_chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], chunk))
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
 
-def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, buffer: Tensor) -> Tensor:
+def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int) -> Tensor:
     num_positions, num_entries = hidden_ND.shape[0], head.weight_VD.shape[0]
-    hidden_CD = hidden_ND.new_zeros((HEAD_CHUNK, hidden_ND.shape[1]), dtype=torch.float32)
+    hidden_CD = hidden_ND.new_zeros((chunk, hidden_ND.shape[1]), dtype=torch.float32)
     hidden_CD[:num_positions] = hidden_ND
-    targets_C1 = targets_N.new_zeros((HEAD_CHUNK, 1))
+    targets_C1 = targets_N.new_zeros((chunk, 1))
     targets_C1[:num_positions, 0] = targets_N
-    target_logits_C1 = hidden_CD.new_zeros((HEAD_CHUNK, 1))
+    target_logits_C1 = hidden_CD.new_zeros((chunk, 1))
     largest, sums = [], []
     for first in range(0, num_entries, HEAD_SLICE):
         size = min(HEAD_SLICE, num_entries - first)
-        logits_CS = buffer[: HEAD_CHUNK * size].view(HEAD_CHUNK, size)
-        torch.mm(hidden_CD, head.weight_VD[first : first + size].t(), out=logits_CS)
-        _transform(logits_CS, head, slice(first, first + size))
+        entries = slice(first, first + size)
+        bias_S = None if head.bias_V is None else head.bias_V[entries]
+        logits_CS = linear(hidden_CD, head.weight_VD[entries], bias_S)
+        _transform(logits_CS, head)
         index_C1 = targets_C1 - first
         inside_C1 = (index_C1 >= 0) & (index_C1 < size)
         found_C1 = logits_CS.gather(1, index_C1.clamp(0, size - 1))
@@ -112,9 +124,7 @@ def _fp64(values: Tensor) -> Tensor:
     return values.cpu().double() if values.device.type == "mps" else values.double()
 
 
-def _transform(logits_CS: Tensor, head: Head, entries: slice) -> None:
-    if head.bias_V is not None:
-        logits_CS.add_(head.bias_V[entries])
+def _transform(logits_CS: Tensor, head: Head) -> None:
     if head.multiplier is not None:
         logits_CS.mul_(head.multiplier)
     if head.divisor is not None:

@@ -16,6 +16,7 @@ from schemas.seals import label
 from scoring.checkpoints import Checkpoint
 from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
+from scoring.kernels import has_onednn, use_onednn
 from scoring.losses import Head, make_head
 from scoring.tokens import Encoder, make_encoder
 
@@ -76,7 +77,7 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
     embeddings = model.get_output_embeddings()
     if embeddings is None:
         raise UsageError(f"model {label(checkpoint.path)}: has no output head; a causal language model is needed")
-    return LoadedModel(
+    loaded = LoadedModel(
         model=model,
         head=make_head(embeddings, config),
         precision=precision,
@@ -85,6 +86,10 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
         has_experts=any(getattr(config, name, None) for name in EXPERT_COUNTS),
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
+    # In autocast torch casts a projection by itself; experts read their weights past the modules.
+    if precision == "fp32" and device.type == "cpu" and not loaded.has_experts and has_onednn():
+        use_onednn(model.base_model)
+    return loaded
 
 
 def load_encoder(checkpoint: Checkpoint, *, policy: PrefixPolicy) -> Encoder:

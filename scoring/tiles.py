@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 FINE_STEP = 16
 FINE_UP_TO = 128
 STEPS_PER_OCTAVE = 8
+SINGLE_STEP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,17 @@ class TileMenu:
 
 
 def make_menu(max_length: int, *, tokens: int, one_row: bool) -> TileMenu:
-    """Steps of 16 up to 128, then eight to the octave: at most a ninth of a longer row is padding."""
-    lengths = list(range(FINE_STEP, FINE_UP_TO + 1, FINE_STEP))
-    octave = FINE_UP_TO
+    """Lengths close enough to pad little, and far enough apart that rows of one length fill a tile.
+
+    Steps of 16 up to 128, then eight to the octave: at most a ninth of a longer row is padding. A row that fills a tile
+    by itself waits for no other, so there steps are no longer than 32.
+    """
+    lengths = [FINE_STEP]
     while lengths[-1] < max_length:
-        lengths.extend(octave + octave * step // STEPS_PER_OCTAVE for step in range(1, STEPS_PER_OCTAVE + 1))
-        octave *= 2
+        last = lengths[-1]
+        step = FINE_STEP if last < FINE_UP_TO else (1 << (last.bit_length() - 1)) // STEPS_PER_OCTAVE
+        is_single = one_row or tokens // (last + step) <= 1
+        lengths.append(last + min(step, SINGLE_STEP) if is_single else last + step)
     shorter = (length for length in lengths if length < max_length)
     return TileMenu(lengths=(*shorter, max_length), tokens=tokens, one_row=one_row)
 
