@@ -1,0 +1,76 @@
+"""The seam for families of files: which hold notes, which say more about them, and how a record is made of both.
+
+A table of notes with all its columns needs no adapter. A hospital's export has notes in one file and departments,
+patients and diagnoses in others: an adapter knows that family's names and columns, makes small lookup tables of the
+side files once, and turns rows of notes into rows of roles. Whatever a side file would have said and does not is
+counted, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from sharding.sources.source import Header, Source
+
+NOTES = "notes"
+UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """Rows of roles, and what happened on the way.
+
+    Attributes:
+        table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature_<name>``).
+        rejected: Records that are not in the table, by reason.
+        unresolved: Records in the table for which a side file had no answer, by what is missing (``department``,
+            ``patient`` or a feature's name).
+    """
+
+    table: pa.Table
+    rejected: Counter[str] = field(default_factory=Counter)
+    unresolved: Counter[str] = field(default_factory=Counter)
+
+
+class Adapter(Protocol):
+    """One family of files."""
+
+    @property
+    def name(self) -> str:
+        """As in ``--source``."""
+        ...
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Case features that it makes, sorted."""
+        ...
+
+    def use_of(self, stem: str, header: Header) -> str | None:
+        """What a file is for: ``notes``, the name of a side table, or None if it is not of this family.
+
+        Args:
+            stem: The file's name in lower case without the suffixes of format and compression.
+            header: Its columns; of a file of JSON lines the keys of the first lines.
+        """
+        ...
+
+    def source(self, use: str, file_source: Source) -> Source:
+        """How to read a file for this use: by its format, or by the family's own way."""
+        ...
+
+    def columns(self, use: str, header: Header) -> Mapping[str, str]:
+        """Name in the table that is read → column in the file, for the columns that this file has."""
+        ...
+
+    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Tables to look departments, patients and the like up in, from the side tables that are there."""
+        ...
+
+    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+        """Rows of notes as rows of roles, in the same order; a pure function of its arguments, row by row."""
+        ...
