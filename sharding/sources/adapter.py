@@ -18,6 +18,8 @@ import pyarrow as pa
 from sharding.sources.source import Header, Source
 
 NOTES = "notes"
+# One file that holds notes and also says more about them: it is read for both, as a side table under this name.
+MIXED = "mixed"
 UNKNOWN = "UNKNOWN"
 
 
@@ -26,7 +28,8 @@ class Adapted:
     """Rows of roles, and what happened on the way.
 
     Attributes:
-        table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature_<name>``).
+        table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature.NAME``);
+            a row of notes may give several records or none.
         rejected: Records that are not in the table, by reason.
         unresolved: Records in the table for which a side file had no answer, by what is missing (``department``,
             ``patient`` or a feature's name).
@@ -51,11 +54,11 @@ class Adapter(Protocol):
         ...
 
     def use_of(self, stem: str, header: Header) -> str | None:
-        """What a file is for: ``notes``, the name of a side table, or None if it is not of this family.
+        """What a file is for: ``notes``, ``mixed``, the name of a side table, or None if it is not of this family.
 
         Args:
             stem: The file's name in lower case without the suffixes of format and compression.
-            header: Its columns; of a file of JSON lines the keys of the first lines.
+            header: As the family's own source of notes tells it.
         """
         ...
 
