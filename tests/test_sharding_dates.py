@@ -1,0 +1,90 @@
+"""Dates are read to the letter of ISO 8601: order, ages and years follow, and nothing is guessed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding.dates import date_of, utc_microseconds, years_between
+from sharding.features import year_of
+
+MOMENTS = st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 12, 31))
+OFFSETS = st.integers(-14 * 60, 14 * 60)
+
+
+@given(MOMENTS)
+def test_a_timestamp_comes_back(moment: datetime) -> None:
+    """What the standard library writes is read to the microsecond."""
+    found = utc_microseconds(moment.isoformat())
+
+    assert found is not None
+    assert datetime(1970, 1, 1) + timedelta(microseconds=found) == moment
+
+
+@given(MOMENTS, OFFSETS)
+def test_an_offset_moves_the_instant_and_not_the_day(moment: datetime, minutes: int) -> None:
+    """Equal instants are equal numbers, while year and day are those that were written."""
+    sign = "-" if minutes < 0 else "+"
+    text = f"{moment.isoformat()}{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+
+    instant = utc_microseconds(text)
+
+    assert instant == (
+        (moment - timedelta(minutes=minutes)).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    ) // (timedelta(microseconds=1))
+    assert date_of(text) == moment.date()
+    assert year_of(text) == f"{moment.year:04d}"
+
+
+@given(MOMENTS, MOMENTS)
+def test_ages_grow_by_one_on_the_birthday(birth: datetime, at: datetime) -> None:
+    """Years between two dates are the birthdays passed."""
+    years = years_between(birth.isoformat(), at.isoformat())
+
+    assert years is not None
+    assert birth.year + years <= at.year
+    assert (birth.year + years, birth.month, birth.day) <= (at.year, at.month, at.day)
+    assert (birth.year + years + 1, birth.month, birth.day) > (at.year, at.month, at.day)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "19", "2019-5-1", "2019-13", "2019-02-30", "0000", "17.05.2019", "05/17/2019", "20190517", "2019-W01-1"),
+        *("2019-05-17T24:00", "2019-05-17T10", "2019-05-17T10:11:60", "2019-05-17 10:11 PM", "２０１９", "2019-05-17T"),
+        *("2019-05-17T10:11:12.", "2019-05T10:11", "x2019-05-17", "2019-05-17T10:11+25:00"),
+    ],
+)
+def test_what_is_no_iso_date_is_none(text: str) -> None:
+    """Other orders and calendars, days that do not exist, and rubbish."""
+    assert date_of(text) is None
+    assert utc_microseconds(text) is None
+    assert year_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "month"), [("2019", 1), ("2019-05", 5), (" 2019-05-17 ", 5), ("2019-05-17 10:11Z", 5)]
+)
+def test_short_forms_are_read(text: str, month: int) -> None:
+    """FHIR allows a year or a month alone; MIMIC writes a space before the time."""
+    found = date_of(text)
+
+    assert found is not None
+    assert (found.year, found.month) == (2019, month)
+    assert year_of(text) == "2019"
+
+
+def test_a_leap_day_birthday_is_the_first_of_march() -> None:
+    """In a year without the day."""
+    ages = [years_between("2000-02-29", f"2021-{day}") for day in ("02-28", "03-01")]
+
+    assert ages == [20, 21]
+
+
+@pytest.mark.parametrize(("birth", "at"), [(None, "2019"), ("2019", None), ("x", "2019"), ("2019", "x")])
+def test_an_unknown_date_gives_no_age(birth: str | None, at: str | None) -> None:
+    """Neither end is guessed."""
+    assert years_between(birth, at) is None
