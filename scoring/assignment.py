@@ -1,14 +1,12 @@
 """Who this process is, and which blocks are its own.
 
-Blocks are dealt longest first, each to the rank with the least work so far (LPT; Graham 1969, at most 4/3 of the best
-makespan, and close to it for many small blocks). Every rank computes the same deal from the manifest alone.
+Every rank computes the same deal of blocks from the manifest alone, by the rule of ``schemas.dealing``.
 """
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schemas.errors import UsageError
@@ -78,28 +76,3 @@ def blocks_of(manifest: BuildManifest, *, limit: int | None = None) -> dict[Bloc
         for index, block in enumerate(shard.blocks)
     }
     return dict(list(blocks.items())[:limit])
-
-
-def assign(blocks: Mapping[BlockKey, int], num_ranks: int) -> list[list[BlockKey]]:
-    """Deal blocks to ranks, longest first.
-
-    Args:
-        blocks: Estimated tokens by block.
-        num_ranks: Ranks that share the work.
-
-    Returns:
-        The blocks of each rank, longest first; some ranks may have none.
-    """
-    loads = [(0, rank) for rank in range(num_ranks)]
-    dealt: list[list[BlockKey]] = [[] for _ in range(num_ranks)]
-    for key in sorted(blocks, key=lambda key: (-blocks[key], key)):
-        load, rank = heapq.heappop(loads)
-        dealt[rank].append(key)
-        heapq.heappush(loads, (load + blocks[key], rank))
-    return dealt
-
-
-def imbalance(blocks: Mapping[BlockKey, int], dealt: Iterable[Iterable[BlockKey]]) -> float:
-    """Estimated tokens of the busiest rank over the mean; 1 is even, and 1 also when there is no work."""
-    loads = [sum(blocks[key] for key in keys) for keys in dealt]
-    return max(loads) * len(loads) / sum(loads) if sum(loads) else 1.0

@@ -88,9 +88,10 @@ def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) 
 @output_options
 def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, verbose: int) -> None:
     """Show how the blocks of a build would be dealt to ranks; loads no model."""
+    from schemas.dealing import assign, imbalance
     from schemas.folders import open_build
     from schemas.logs import setup_logging
-    from scoring.assignment import assign, blocks_of, imbalance
+    from scoring.assignment import blocks_of
 
     setup_logging(verbose)
     blocks = blocks_of(open_build(build).manifest, limit=limit_blocks)

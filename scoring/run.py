@@ -15,13 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.console import Progress, terminates_cleanly
+from schemas.dealing import assign
 from schemas.documents import read_document, write_document
 from schemas.errors import IntegrityError, TemporaryError, UsageError
 from schemas.folders import Build, open_build
 from schemas.manifests import COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
 from schemas.partials import BlockKey, rank_folder, write_partial
 from schemas.seals import TEMPORARY_PREFIX, check_seal, label, wrapped_write
-from scoring.assignment import RankIdentity, assign, blocks_of
+from scoring.assignment import RankIdentity, blocks_of
 from scoring.blocks import read_blocks
 from scoring.config import ScoringSettings
 from scoring.engine import score_blocks

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from schemas.dealing import assign
 from schemas.errors import IntegrityError, UsageError
 from schemas.partials import list_partials
 from schemas.tally import ExactSum, Tally
-from scoring.assignment import RankIdentity, assign
+from scoring.assignment import RankIdentity
 from scoring.run import run_rank
 from scoring.sync import control_plane
 from tests.launches import arguments_of, complete, launch, notes, partial_names, score_here, settings_of
