@@ -209,9 +209,10 @@ def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> di
 def _seconds_of_product(num_inputs: int, num_outputs: int, dtype: Any) -> float:
     import torch
 
-    from scoring.kernels import linear
+    from scoring.kernels import linear, packed
 
     rows, weight = torch.randn(ROWS, num_inputs).to(dtype), torch.randn(num_outputs, num_inputs).to(dtype)
+    weight = packed(weight)
     times = []
     for _ in range(PRODUCTS):
         started = time.perf_counter()

@@ -12,12 +12,13 @@ fp64, always in the same order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from scoring.kernels import linear
+from scoring.kernels import linear, packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -26,7 +27,7 @@ HEAD_CHUNK = 512
 HEAD_SLICE = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
     """The output projection and what the model does to its logits.
 
@@ -43,6 +44,11 @@ class Head:
     multiplier: float | None = None
     divisor: float | None = None
     softcap: float | None = None
+
+    @cached_property
+    def slices(self) -> tuple[Tensor, ...]:
+        """The weight by ``HEAD_SLICE`` entries, laid out for the products."""
+        return tuple(map(packed, torch.split(self.weight_VD, HEAD_SLICE)))
 
 
 def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
@@ -89,18 +95,17 @@ def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, *, chunk: int
 
 
 def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int) -> Tensor:
-    num_positions, num_entries = hidden_ND.shape[0], head.weight_VD.shape[0]
+    num_positions = hidden_ND.shape[0]
     hidden_CD = hidden_ND.new_zeros((chunk, hidden_ND.shape[1]), dtype=torch.float32)
     hidden_CD[:num_positions] = hidden_ND
     targets_C1 = targets_N.new_zeros((chunk, 1))
     targets_C1[:num_positions, 0] = targets_N
     target_logits_C1 = hidden_CD.new_zeros((chunk, 1))
     largest, sums = [], []
-    for first in range(0, num_entries, HEAD_SLICE):
-        size = min(HEAD_SLICE, num_entries - first)
-        entries = slice(first, first + size)
-        bias_S = None if head.bias_V is None else head.bias_V[entries]
-        logits_CS = linear(hidden_CD, head.weight_VD[entries], bias_S)
+    for number, weight_SD in enumerate(head.slices):
+        first, size = number * HEAD_SLICE, weight_SD.shape[0]
+        bias_S = None if head.bias_V is None else head.bias_V[first : first + size]
+        logits_CS = linear(hidden_CD, weight_SD, bias_S)
         _transform(logits_CS, head)
         index_C1 = targets_C1 - first
         inside_C1 = (index_C1 >= 0) & (index_C1 < size)

@@ -16,7 +16,7 @@ from schemas.seals import label
 from scoring.checkpoints import Checkpoint
 from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
-from scoring.kernels import has_onednn, use_onednn
+from scoring.kernels import has_onednn, pack_projections
 from scoring.losses import Head, make_head
 from scoring.tokens import Encoder, make_encoder
 
@@ -88,7 +88,7 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
     )
     # In autocast torch casts a projection by itself; experts read their weights past the modules.
     if precision == "fp32" and device.type == "cpu" and not loaded.has_experts and has_onednn():
-        use_onednn(model.base_model)
+        pack_projections(model.base_model)
     return loaded
 
 

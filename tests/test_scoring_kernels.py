@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from scoring.kernels import OneDnnLinear, has_onednn, linear, use_onednn
+from scoring.kernels import PackedLinear, has_onednn, linear, pack_projections, packed
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this processor or torch has no oneDNN products")
 
@@ -24,7 +24,7 @@ def test_a_product_is_that_of_fp64(num_rows: int, has_bias: bool) -> None:
     inputs, weight = made(96, num_rows, seed=1).t(), made(96, 40, seed=2).t()
     bias = made(40, seed=3) if has_bias else None
 
-    product = linear(inputs, weight, bias)
+    product = linear(inputs, packed(weight), bias)
 
     exact = inputs.double() @ weight.double().t() + (0 if bias is None else bias.double())
     assert (product - exact).abs().max().item() < 2e-5
@@ -34,7 +34,7 @@ def test_a_product_is_that_of_fp64(num_rows: int, has_bias: bool) -> None:
 @torch.no_grad()
 def test_a_row_has_its_own_bits() -> None:
     """In one shape a row's outputs are the same at any place, beside any others, NaN among them."""
-    weight, row = made(200, 576, seed=4), made(1, 576, seed=5)
+    weight, row = packed(made(200, 576, seed=4)), made(1, 576, seed=5)
     strangers = [made(320, 576, seed=6), torch.full((320, 576), torch.nan), torch.zeros(320, 576)]
 
     products = []
@@ -60,8 +60,18 @@ def test_only_plain_projections_are_replaced() -> None:
     inputs = made(2, 5, 8, seed=8)
     before = backbone(inputs)
 
-    use_onednn(backbone)
+    pack_projections(backbone)
 
     kinds = [type(module) for module in backbone.modules() if not isinstance(module, torch.nn.Sequential)]
-    assert kinds == [OneDnnLinear, OneDnnLinear, OneDnnLinear, Scaled]
+    assert kinds == [PackedLinear, PackedLinear, PackedLinear, Scaled]
     assert torch.allclose(backbone(inputs), before, atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_packed_weight_can_be_read() -> None:
+    """Code that looks at a projection's weight finds it as it was."""
+    weight = made(33, 17, seed=9)
+
+    projection = PackedLinear(weight, None)
+
+    assert torch.equal(projection.weight, weight)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scoring.losses import HEAD_CHUNK, Head, token_losses
+from scoring.losses import HEAD_CHUNK, Head, chunk_of, token_losses
 
 PEAK_PROGRAM = """
 import resource, torch
@@ -160,6 +160,31 @@ def test_a_position_does_not_depend_on_the_others(num_positions: int) -> None:
     assert together[probed].tolist() == alone
     assert torch.equal(reverse, together)
     assert torch.equal(shifted, together)
+
+
+@given(st.integers(1, 100_000))
+def test_a_full_tile_fills_its_chunks(num_positions: int) -> None:
+    """As few chunks as the limit allows, all of one size, with less than one spare position in each."""
+    chunk = chunk_of(num_positions)
+
+    num_chunks = -(-num_positions // chunk)
+    assert 1 <= chunk <= HEAD_CHUNK
+    assert num_chunks == -(-num_positions // HEAD_CHUNK)
+    assert chunk * num_chunks - num_positions < num_chunks
+
+
+@pytest.mark.parametrize("chunk", [17, 264, 400, 512])
+def test_a_position_has_its_own_bits_in_every_chunk_size(chunk: int) -> None:
+    """In chunks of one size a loss is the same at any place, alone or among others."""
+    hidden_ND, weight_VD, targets_N = made(600, 5000, 48, seed=7)
+    head = Head(weight_VD)
+
+    together = token_losses(hidden_ND, head, targets_N, chunk=chunk)
+    moved = token_losses(hidden_ND.roll(131, 0), head, targets_N.roll(131, 0), chunk=chunk).roll(-131, 0)
+    alone = token_losses(hidden_ND[599:], head, targets_N[599:], chunk=chunk)
+
+    assert torch.equal(moved, together)
+    assert torch.equal(alone, together[599:])
 
 
 def test_a_nan_stays_in_its_position() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring.tiles import RowPools, TileMenu, make_menu
+from scoring.tiles import SINGLE_STEP, RowPools, TileMenu, make_menu
 
 menus = st.builds(
     make_menu, st.integers(2, 3000), tokens=st.integers(16, 4096), one_row=st.sampled_from([False, False, True])
@@ -45,6 +45,19 @@ def test_the_menu_ends_at_max_length_and_pads_little(max_length: int, data: st.D
     assert menu.lengths[-1] == max_length
     assert num_inputs <= length <= max_length
     assert num_inputs <= 48 or (length - num_inputs) * 4 <= length
+
+
+@given(st.integers(2, 5000), st.integers(16, 4096), st.booleans(), st.data())
+def test_a_row_that_fills_a_tile_alone_pads_little(
+    max_length: int, tokens: int, one_row: bool, data: st.DataObject
+) -> None:
+    """Where a tile holds one row, less than 32 of its tokens are padding: such rows wait for no others."""
+    menu = make_menu(max_length, tokens=tokens, one_row=one_row)
+    num_inputs = data.draw(st.integers(1, max_length))
+
+    length = menu.length_of(num_inputs)
+
+    assert menu.rows_of(length) > 1 or length - num_inputs < SINGLE_STEP
 
 
 @given(st.integers(2, 3000), st.integers(2, 3000), st.integers(16, 4096))
