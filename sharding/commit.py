@@ -54,7 +54,7 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
     fingerprint = schema_fingerprint(shard_schema(settings.columns.feature_names))
     material = {
         "config": config,
-        "inputs": sorted([item.seal.sha256, item.file.format] for item in sealed),
+        "inputs": sorted([item.seal.sha256, *item.file.read_as] for item in sealed),
         "schema": fingerprint,
         "version": VERSION,
     }

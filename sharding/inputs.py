@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import DataError, UsageError
-from schemas.seals import label, opened
+from schemas.seals import label
 from sharding.config import Columns, ShardingSettings, flag
 from sharding.listing import list_name
+from sharding.sources.compression import compression_of, plain_head
 from sharding.sources.encodings import to_utf8
-from sharding.sources.formats import FORMATS, SUFFIXES, format_of, is_delimited, is_text
+from sharding.sources.formats import FORMATS, format_of, is_delimited, is_text, known_suffixes
 from sharding.sources.source import HEAD_BYTES, Header
 
 MAX_NAMES_SAID = 30
@@ -22,6 +23,8 @@ MAX_NAMES_SAID = 30
 # mapped column other than the id is among them: an id that was copied from the file says nothing about its first line.
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .:/()\[\]#%&+-]{0,59}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]{0,39}")
+# Keys of inner objects can be data ("P10234"), so only plain words are said of them.
+_PATH = re.compile(r"[A-Za-z_]{1,40}(\.[A-Za-z_]{1,40})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,16 @@ class SourceFile:
     format: str
     num_bytes: int
     modified_ns: int
+
+    @property
+    def compression(self) -> str | None:
+        """How its bytes are compressed; never for Parquet, which does that itself."""
+        return compression_of(self.path) if is_text(self.format) else None
+
+    @property
+    def read_as(self) -> list[str]:
+        """What its records depend on besides its bytes."""
+        return [self.format, *([self.compression] if self.compression else [])]
 
     @staticmethod
     def found(path: Path, file_format: str) -> SourceFile:
@@ -91,7 +104,7 @@ def find_files(names: Sequence[str], wanted_format: str) -> Found:
         known = {path: format_of(path, wanted_format) for path in [*listing.named, *listing.within]}
         unknown |= {path.resolve() for path in listing.within if known[path] is None}
         untold = [path for path in listing.named if known[path] is None]
-        problems += [f"{label(path)}: no known suffix ({', '.join(SUFFIXES)}); set --format" for path in untold]
+        problems += [f"{label(path)}: no known suffix ({known_suffixes()}); set --format" for path in untold]
         if not any(known.values()) and not untold:
             problems.append(f"{label(Path(name))}: no input file there")
         for path, file_format in known.items():
@@ -133,7 +146,7 @@ def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> No
         wanted = settings.columns.by_role
         # In JSON Lines a column may first occur later; but no text and no id in a thousand lines is a wrong name.
         certain = wanted if header.closed else {role: wanted[role] for role in ("id", "text") if role in wanted}
-        missing = {role: column for role, column in certain.items() if column not in header.columns}
+        missing = {role: column for role, column in certain.items() if column not in (*header.columns, *header.paths)}
         if missing and (header.closed or header.columns):
             said = _said_of_delimited(header, wanted) if is_delimited(file.format) else _said(header, _COLUMN_NAME)
             problems.append(f"{label(file.path)}: {describe(missing)}; found are {said}")
@@ -163,8 +176,7 @@ def describe(missing: dict[str, str]) -> str:
 def _head(file: SourceFile, encoding: str) -> bytes:
     if not is_text(file.format):
         return b""
-    with opened(file.path) as content:
-        return to_utf8(content.read(HEAD_BYTES), encoding)
+    return to_utf8(plain_head(file.path, HEAD_BYTES), encoding)
 
 
 def _said_of_delimited(header: Header, wanted: dict[str, str]) -> str:
@@ -178,5 +190,6 @@ def _said_of_delimited(header: Header, wanted: dict[str, str]) -> str:
 def _said(header: Header, name: re.Pattern[str]) -> str:
     if not header.columns or not all(map(name.fullmatch, header.columns)):
         return f"{len(header.columns)} that do not look like names (is there a header line?)"
-    more = len(header.columns) - MAX_NAMES_SAID
-    return ", ".join(header.columns[:MAX_NAMES_SAID]) + (f" and {more} more" if more > 0 else "")
+    names = [*header.columns, *filter(_PATH.fullmatch, header.paths)]
+    more = len(names) - MAX_NAMES_SAID
+    return ", ".join(names[:MAX_NAMES_SAID]) + (f" and {more} more" if more > 0 else "")

@@ -26,7 +26,7 @@ SCRATCH_FOLDER = "scratch"
 
 
 class SurveyedFile(Value):
-    """One input: its seal, and that of its UTF-8 copy if it is in another encoding."""
+    """One input: its seal, and that of its plain UTF-8 copy if it is compressed or in another encoding."""
 
     seal: Seal
     utf8: Seal | None

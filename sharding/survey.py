@@ -1,4 +1,4 @@
-"""Before pass 1: the inputs are sealed, turned into UTF-8 where they are not, and cut into blocks."""
+"""Before pass 1: the inputs are sealed, turned into plain UTF-8 where they are not, and cut into blocks."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _seal(file: SourceFile) -> Seal:
 
 def _cut(job: SurveyJob) -> Cut:
     source, path, utf8 = FORMATS[job.file.format], job.file.path, None
-    if is_text(job.file.format) and job.encoding != "utf-8":
+    if is_text(job.file.format) and (job.encoding != "utf-8" or job.file.compression):
         transcode(path, job.utf8, job.encoding)
         path, utf8 = job.utf8, seal_file(job.utf8)
     spans = source.spans(path, job.block_bytes)

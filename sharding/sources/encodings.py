@@ -1,4 +1,4 @@
-"""Text in another encoding becomes UTF-8 first, so that only one encoding has to be cut, split and checked.
+"""Text in another encoding, or compressed, becomes plain UTF-8 first: only that has to be cut, split and checked.
 
 Bytes that the encoding does not know become bytes that UTF-8 does not know: the record that holds them, and no other,
 is rejected as undecodable when it is read.
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from schemas.errors import IntegrityError
-from schemas.seals import label, opened, publish_with
-
-CHUNK_BYTES = 1 << 20
+from schemas.seals import label, publish_with
+from sharding.sources.compression import plain_chunks
 
 # A lone surrogate: no encoding decodes to one, and its three bytes under "surrogatepass" are no valid UTF-8.
 _MARK = "\udc80"
@@ -28,15 +27,21 @@ def to_utf8(content: bytes, encoding: str) -> bytes:
 
 
 def transcode(source: Path, target: Path, encoding: str) -> None:
-    """Write a text file again as UTF-8 without a byte order mark."""
+    """Write a text file again as plain UTF-8; one in another encoding also loses its byte order mark.
+
+    Raises:
+        IntegrityError: the file is compressed and cut or damaged, or not in this encoding at all.
+    """
 
     def write(out: BinaryIO) -> None:
+        if encoding == "utf-8":  # compressed only: what is no UTF-8 is found record by record, as in a plain file
+            out.writelines(plain_chunks(source))
+            return
         decoder, is_first = _decoder(encoding), True
-        with opened(source) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                text = decoder.decode(chunk)
-                out.write((text.removeprefix("\ufeff") if is_first else text).encode("utf-8", "surrogatepass"))
-                is_first = False
+        for chunk in plain_chunks(source):
+            text = decoder.decode(chunk)
+            out.write((text.removeprefix("\ufeff") if is_first else text).encode("utf-8", "surrogatepass"))
+            is_first = False
         out.write(decoder.decode(b"", final=True).encode("utf-8", "surrogatepass"))
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sharding.sources.compression import COMPRESSIONS, compression_of, format_suffix
 from sharding.sources.delimited import DelimitedSource
 from sharding.sources.jsonl import JsonLinesSource
 from sharding.sources.parquet import ParquetSource
@@ -26,7 +27,15 @@ SUFFIXES = {
 
 def format_of(path: Path, wanted: str) -> str | None:
     """The format to read a file as; None if neither the setting nor the suffix says."""
-    return SUFFIXES.get(path.suffix.lower()) if wanted == "auto" else wanted
+    if wanted != "auto":
+        return wanted
+    found = SUFFIXES.get(format_suffix(path))
+    return None if found and not is_text(found) and compression_of(path) else found
+
+
+def known_suffixes() -> str:
+    """All suffixes that say what a file is, for messages."""
+    return f"{', '.join(SUFFIXES)}, or one of text with {' or '.join(COMPRESSIONS)} behind it"
 
 
 def is_text(file_format: str) -> bool:

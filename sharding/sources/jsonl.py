@@ -2,6 +2,10 @@ r"""JSON Lines: one object a line, and only ``\n`` ends a line.
 
 A string is taken as it is, a number as it is written in the file, true and false as words, null and an absent key as
 null. An object or list in a mapped column is malformed, as is a repeated key or a line that is no JSON object.
+
+A column ``meta.author.dept`` is the key of that name if the object has one; otherwise what comes before the first point
+is the key of an object within, and the rest is looked up there in the same way. A null or absent object on the way
+gives null; a list, string, number or truth value on the way is malformed, since the path means something else there.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from sharding.sources.source import (
 )
 
 HEAD_LINES = 1_000
+MAX_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,15 @@ class JsonLinesSource:
     def header(self, path: Path, head: bytes) -> Header:  # noqa: ARG002 - the protocol's form
         """See ``Source``; keys of the first lines, since any later line may have more."""
         keys: dict[str, None] = {}
+        paths: dict[str, None] = {}
         for line in head.removeprefix(UTF8_BOM).split(b"\n")[:-1][:HEAD_LINES]:
             try:
-                keys.update(dict.fromkeys(_object(line.decode("utf-8"))))
+                record = _object(line.decode("utf-8"))
             except (ValueError, RecursionError):
                 continue
-        return Header(tuple(keys), closed=False)
+            keys.update(dict.fromkeys(record))
+            paths.update(dict.fromkeys(_paths(record)))
+        return Header(tuple(keys), closed=False, paths=tuple(path for path in paths if path not in keys))
 
     def spans(self, path: Path, block_bytes: int) -> list[Span]:
         """See ``Source``."""
@@ -73,9 +81,10 @@ def _record(line: bytes, columns: Mapping[str, str], seen: set[str]) -> list[byt
         return UNDECODABLE
     except (ValueError, RecursionError):
         return MALFORMED
-    seen.update(record)
     try:
-        return [_cell(record.get(column)) for column in columns.values()]
+        found = [(column, *_reached(record, column)) for column in columns.values()]
+        seen.update(column for column, is_there, _ in found if is_there)
+        return [_cell(value) for _, _, value in found]
     except UnicodeEncodeError:
         return INVALID_UNICODE
     except TypeError:
@@ -89,6 +98,33 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no object")  # noqa: TRY004 - one kind of error for whatever is no record
     return value
+
+
+def _reached(record: dict[str, Any], column: str) -> tuple[bool, Any]:
+    """Whether a column is in an object or, by its path, in one within; and its value.
+
+    Raises:
+        TypeError: the path leads through something that is no object.
+    """
+    inner: Any = record
+    while inner is not None:
+        if not isinstance(inner, dict):
+            raise TypeError("no object")
+        if column in inner:
+            return True, inner[column]
+        first, point, column = column.partition(".")
+        inner = inner.get(first) if point else None
+    return False, None
+
+
+def _paths(record: dict[str, Any], depth: int = 1) -> Iterator[str]:
+    """Paths of the plain values in the objects within a record."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            if depth < MAX_DEPTH:
+                yield from (f"{key}.{path}" for path in _paths(value, depth + 1))
+        elif depth > 1 and not isinstance(value, list):
+            yield key
 
 
 def _cell(value: Any) -> bytes | None:

@@ -33,10 +33,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Columns that a look at the file has shown; ``closed`` if there can be no others."""
+    """Columns that a look at the file has shown.
+
+    Attributes:
+        columns: Their names.
+        closed: Whether there can be no others.
+        paths: Further columns that lie in nested objects, with points between the keys: ``meta.author.dept``.
+    """
 
     columns: tuple[str, ...]
     closed: bool
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
