@@ -1,0 +1,21 @@
+"""Which families of files are known. A new one is one more line here."""
+
+from __future__ import annotations
+
+from sharding.sources.adapter import Adapter
+from sharding.sources.fhir import FhirAdapter
+from sharding.sources.formats import FORMATS
+from sharding.sources.source import Source
+
+AUTO = "auto"
+TABLE = "table"
+ADAPTERS: dict[str, Adapter] = {
+    "fhir": FhirAdapter(),
+}
+SOURCES = (AUTO, TABLE, *ADAPTERS)
+
+
+def source_of(file_format: str, family: str, use: str) -> Source:
+    """How to read a file of a format for a use in a family of files, or in none (``table``)."""
+    file_source = FORMATS[file_format]
+    return ADAPTERS[family].source(use, file_source) if family in ADAPTERS else file_source

@@ -1,0 +1,53 @@
+"""The text of an attachment: base64 that is really base64, a media type that is text, a charset that fits the bytes.
+
+Sources: FHIR R4 and R5, "Attachment" and "base64Binary" (white space between groups of four is allowed); RFC 4648,
+sections 3 and 4; RFC 2045, section 5.1, for ``contentType`` and its parameters.
+"""
+
+from __future__ import annotations
+
+import base64
+from email.message import Message
+
+from sharding.sources.source import MALFORMED, UNDECODABLE
+
+UNSUPPORTED_MEDIA = "unsupported_media"
+NO_CONTENT = "no_content"
+
+# Marked-up text is kept as it is: which of it is the note is not for a reader of files to say.
+TEXT_MEDIA = frozenset({"text/plain", "text/html", "application/xhtml+xml", "text/xml", "application/xml"})
+DEFAULT_CHARSET = "utf-8"
+
+
+def text_of(data: str, content_type: str | None) -> tuple[str | None, str | None]:
+    """Decode an attachment.
+
+    Args:
+        data: Base64 of the bytes.
+        content_type: As in the attachment, perhaps with a charset.
+
+    Returns:
+        The text and None, or None and the reason why there is no text.
+    """
+    media, charset = media_and_charset(content_type)
+    if media not in TEXT_MEDIA:
+        return None, UNSUPPORTED_MEDIA
+    try:
+        content = base64.b64decode("".join(data.split()), validate=True)
+    except ValueError:
+        return None, MALFORMED
+    try:
+        text = content.decode(charset).removeprefix("\ufeff")
+        text.encode("utf-8")
+    except (UnicodeError, LookupError):
+        return None, UNDECODABLE
+    return text, None
+
+
+def media_and_charset(content_type: str | None) -> tuple[str, str]:
+    """Media type in lower case, and charset; ``utf-8`` where none is said."""
+    message = Message()
+    message["Content-Type"] = " ".join((content_type or "").split())
+    charset = message.get_param("charset")
+    media = (content_type or "").partition(";")[0].strip().lower()
+    return media, charset if isinstance(charset, str) and charset else DEFAULT_CHARSET

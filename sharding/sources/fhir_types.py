@@ -1,0 +1,46 @@
+"""Which FHIR resources hold notes, which say more about them, and which are none of this project's business.
+
+Names are those of FHIR R4 (4.0.1) and R5 (5.0.0), "Resource Index".
+"""
+
+from __future__ import annotations
+
+DOCUMENT_REFERENCE = "DocumentReference"
+DIAGNOSTIC_REPORT = "DiagnosticReport"
+PATIENT = "Patient"
+ENCOUNTER = "Encounter"
+ORGANIZATION = "Organization"
+BINARY = "Binary"
+
+NOTE_TYPES = frozenset({DOCUMENT_REFERENCE, DIAGNOSTIC_REPORT})
+SIDE_TYPES = frozenset({PATIENT, ENCOUNTER, ORGANIZATION, BINARY})
+
+_OTHERS = """
+Account ActivityDefinition ActorDefinition AdministrableProductDefinition AdverseEvent AllergyIntolerance Appointment
+AppointmentResponse ArtifactAssessment AuditEvent Basic BiologicallyDerivedProduct BiologicallyDerivedProductDispense
+BodyStructure Bundle CapabilityStatement CarePlan CareTeam CatalogEntry ChargeItem ChargeItemDefinition Citation Claim
+ClaimResponse ClinicalImpression ClinicalUseDefinition CodeSystem Communication CommunicationRequest
+CompartmentDefinition Composition ConceptMap Condition ConditionDefinition Consent Contract Coverage
+CoverageEligibilityRequest CoverageEligibilityResponse DetectedIssue Device DeviceAssociation DeviceDefinition
+DeviceDispense DeviceMetric DeviceRequest DeviceUsage DeviceUseStatement DocumentManifest EffectEvidenceSynthesis
+EncounterHistory Endpoint EnrollmentRequest EnrollmentResponse EpisodeOfCare EventDefinition Evidence EvidenceReport
+EvidenceVariable ExampleScenario ExplanationOfBenefit FamilyMemberHistory Flag FormularyItem GenomicStudy Goal
+GraphDefinition Group GuidanceResponse HealthcareService ImagingSelection ImagingStudy Immunization
+ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide Ingredient InsurancePlan InventoryItem
+InventoryReport Invoice Library Linkage List Location ManufacturedItemDefinition Measure MeasureReport Media Medication
+MedicationAdministration MedicationDispense MedicationKnowledge MedicationRequest MedicationStatement MedicinalProduct
+MedicinalProductAuthorization MedicinalProductContraindication MedicinalProductDefinition MedicinalProductIndication
+MedicinalProductIngredient MedicinalProductInteraction MedicinalProductManufactured MedicinalProductPackaged
+MedicinalProductPharmaceutical MedicinalProductUndesirableEffect MessageDefinition MessageHeader MolecularSequence
+NamingSystem NutritionIntake NutritionOrder NutritionProduct Observation ObservationDefinition OperationDefinition
+OperationOutcome OrganizationAffiliation PackagedProductDefinition Parameters PaymentNotice PaymentReconciliation
+Permission Person PlanDefinition Practitioner PractitionerRole Procedure Provenance Questionnaire QuestionnaireResponse
+RegulatedAuthorization RelatedPerson RequestGroup RequestOrchestration Requirements ResearchDefinition
+ResearchElementDefinition ResearchStudy ResearchSubject RiskAssessment RiskEvidenceSynthesis Schedule SearchParameter
+ServiceRequest Slot Specimen SpecimenDefinition StructureDefinition StructureMap Subscription SubscriptionStatus
+SubscriptionTopic Substance SubstanceDefinition SubstanceNucleicAcid SubstancePolymer SubstanceProtein
+SubstanceReferenceInformation SubstanceSourceMaterial SubstanceSpecification SupplyDelivery SupplyRequest Task
+TerminologyCapabilities TestPlan TestReport TestScript Transport ValueSet VerificationResult VisionPrescription
+"""
+
+RESOURCE_TYPES = NOTE_TYPES | SIDE_TYPES | frozenset(_OTHERS.split())

@@ -1,0 +1,66 @@
+"""Tables to look keys up in that are mapped from the disk: a search touches a few pages, however long the table is.
+
+Rows are sorted by the hash of their key, so a key is found by bisection; the key itself is compared too, so a collision
+of hashes costs a step and never gives a wrong row.
+
+Shapes: N rows of the table, W wanted keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+KEY = "key"
+HASH = "key_hash"
+
+
+def keyed(table: pa.Table) -> pa.Table:
+    """A table with a column ``key`` as one that ``find`` can search; equal keys must have been settled before."""
+    keys = table.column(KEY).to_pylist()
+    hashes = np.array([_hash(key) for key in keys], dtype=np.uint64)
+    order = np.argsort(hashes, kind="stable")
+    sorted_table = table.take(pa.array(order)).combine_chunks()
+    return sorted_table.append_column(HASH, pa.array(hashes[order]))
+
+
+def latest(table: pa.Table, by: Sequence[str]) -> pa.Table:
+    """One row per key: the last in the order of some columns (null last), whatever the order of the rows is."""
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (KEY, *by)])
+    rows = table.take(order)
+    keys = rows.column(KEY).combine_chunks()
+    is_last = np.ones(len(keys), dtype=np.bool_)
+    if len(keys) > 1:
+        is_last[:-1] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(is_last))
+
+
+def find(table: pa.Table, wanted: Sequence[str | None]) -> NDArray[np.int64]:
+    """Row of each wanted key, int64 [W]; -1 where there is none."""
+    column = table.column(HASH)
+    hashes_N = column.chunk(0).to_numpy() if column.num_chunks else np.empty(0, dtype=np.uint64)
+    distinct = [key for key in dict.fromkeys(wanted) if key is not None]
+    targets = np.array([_hash(key) for key in distinct], dtype=np.uint64)
+    starts = np.searchsorted(hashes_N, targets, side="left")
+    stops = np.searchsorted(hashes_N, targets, side="right")
+    keys_N = table.column(KEY)
+    row_of = {
+        key: next((row for row in range(start, stop) if keys_N[row].as_py() == key), -1)
+        for key, start, stop in zip(distinct, starts.tolist(), stops.tolist(), strict=True)
+    }
+    return np.array([-1 if key is None else row_of[key] for key in wanted], dtype=np.int64)
+
+
+def values_at(table: pa.Table, name: str, rows: NDArray[np.int64]) -> pa.Array:
+    """Values of a column at some rows, null for -1; as long as ``rows``."""
+    values = table.column(name).take(pa.array(rows, mask=rows < 0))
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _hash(key: str) -> int:
+    return xxhash.xxh3_64_intdigest(key.encode())

@@ -1,0 +1,128 @@
+"""Small made FHIR exports in the forms of R4 and R5; nothing in them is a person's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Resource = dict[str, Any]
+
+
+def attachment(text: str, content_type: str = "text/plain; charset=utf-8") -> Resource:
+    """An Attachment that holds a text."""
+    return {"contentType": content_type, "data": base64.b64encode(text.encode()).decode()}
+
+
+def document(
+    name: str,
+    *,
+    contents: Sequence[Resource] | None = None,
+    patient: str | None = None,
+    encounter: str | None = None,
+    setting: Resource | None = None,
+    **fields: Any,
+) -> Resource:
+    """A DocumentReference of R4; other fields as they are given, those that are None left out."""
+    context: Resource = {"encounter": [{"reference": f"Encounter/{encounter}"}]} if encounter else {}
+    made = {
+        "resourceType": "DocumentReference",
+        "id": name,
+        "status": "current",
+        "date": "2018-05-17T09:00:00.123-05:00",
+        "subject": {"reference": patient} if patient else None,
+        "context": {**context, "practiceSetting": setting} if setting else context,
+        "content": [{"attachment": item} for item in (contents or [attachment(f"note {name}")])],
+        **fields,
+    }
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def report(name: str, forms: Sequence[Resource], **fields: Any) -> Resource:
+    """A DiagnosticReport."""
+    made = {"resourceType": "DiagnosticReport", "id": name, "status": "final", "presentedForm": list(forms), **fields}
+    return made if forms else {key: value for key, value in made.items() if key != "presentedForm"}
+
+
+def encounter(name: str, *, service: Resource | None = None, provider: str | None = None) -> Resource:
+    """An Encounter of R4, ambulatory."""
+    made = {
+        "resourceType": "Encounter",
+        "id": name,
+        "class": {"system": "http://terminology.hl7.org/CodeSystem/v3-ActCode", "code": "AMB", "display": "ambulatory"},
+        "serviceType": service,
+        "serviceProvider": {"reference": provider} if provider else None,
+    }
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def export(*, num_patients: int, num_documents: int, version: int) -> list[Resource]:
+    """Patients, an encounter and an organization each, and documents with every way to a department.
+
+    Documents 0 and 1 of each five have a practice setting, 2 has its encounter's service, 3 its custodian, and 4 the
+    class of the encounter; releases 4 and 5 differ in form only.
+    """
+    organizations = [
+        {
+            "resourceType": "Organization",
+            "id": f"o{n}",
+            "name": f"Clinic {n}",
+            "identifier": [{"system": "s", "value": f"v{n}"}],
+        }
+        for n in range(5)
+    ]
+    patients = [
+        {
+            "resourceType": "Patient",
+            "id": f"p{n}",
+            "gender": ("female", "male")[n % 2],
+            "birthDate": f"19{20 + n}-03-04",
+        }
+        for n in range(num_patients)
+    ]
+    encounters = [_encounter(n, version) for n in range(5)]
+    documents = [_document(n, n % num_patients, version) for n in range(num_documents)]
+    return [*documents, *encounters, *patients, *organizations]
+
+
+def write_lines(path: Path, resources: Iterable[Mapping[str, Any]]) -> Path:
+    """Resources as NDJSON."""
+    path.write_bytes(b"".join(json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in resources))
+    return path
+
+
+def write_export(folder: Path, resources: Iterable[Resource], *, num_files: int = 1) -> Path:
+    """A folder with ``num_files`` files for each type, as servers export them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    by_type: dict[str, list[Resource]] = {}
+    for item in resources:
+        by_type.setdefault(item["resourceType"], []).append(item)
+    for kind, items in by_type.items():
+        for number in range(num_files):
+            write_lines(folder / f"{kind}.{number:03d}.ndjson", items[number::num_files])
+    return folder
+
+
+def _encounter(number: int, version: int) -> Resource:
+    made: Resource = {"resourceType": "Encounter", "id": f"e{number}"}
+    service = {"text": f"Service {number}"} if number in (0, 1, 2) else None
+    coding = {"code": f"class-{number}"}
+    if version == 4:
+        return {**made, "class": coding, **({"serviceType": service} if service else {})}
+    services = [{"reference": {"reference": "HealthcareService/h"}}, {"concept": service}] if service else []
+    return {**made, "class": [{"coding": [coding]}], **({"serviceType": services} if services else {})}
+
+
+def _document(number: int, patient: int, version: int) -> Resource:
+    way = number % 5
+    made = document(f"d{number}", patient=f"Patient/p{patient}", type={"text": f"type {number % 3}"})
+    del made["context"]
+    setting = {"practiceSetting": {"text": f"Ward {way}"}} if way < 2 else {}
+    if way == 3:
+        made["custodian"] = {"reference": f"Organization?identifier=s|v{way}"}
+    visit = {"reference": f"Encounter/e{way}"}
+    if version == 4:
+        return {**made, "context": {"encounter": [visit], **setting}}
+    return {**made, "context": [{"reference": "Appointment/a"}, visit], **setting}

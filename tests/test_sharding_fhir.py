@@ -1,0 +1,369 @@
+"""FHIR exports: what is a note, what its text is, and where department, patient and case features come from."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import DataError
+from sharding.sources.adapter import MIXED, NOTES
+from sharding.sources.fhir import RESOURCES, FhirAdapter
+from sharding.sources.fhir_attachments import text_of
+from sharding.sources.fhir_references import reference_key
+from sharding.sources.jsonl import JsonLinesSource
+from sharding.sources.source import Header
+from tests.fhir_exports import attachment, document, encounter, export, report, write_lines
+
+FHIR = FhirAdapter()
+LINES = JsonLinesSource()
+
+
+def _read(path: Path, use: str, *, block_bytes: int = 1 << 20) -> tuple[pa.Table, Counter[str]]:
+    """All rows of a file for a use, and what was rejected."""
+    source = FHIR.source(use, LINES)
+    columns = FHIR.columns(use, Header((), closed=False))
+    found = [rows for span in source.spans(path, block_bytes) for rows in source.read(path, span, columns=columns)]
+    return pa.concat_tables([rows.table for rows in found]), sum((rows.rejected for rows in found), Counter())
+
+
+def _adapt(folder: Path, resources: Iterable[Mapping[str, Any]], **options: int) -> tuple[list[dict[str, Any]], Any]:
+    """Records of resources in one mixed file, by id, and (rejected, unresolved)."""
+    path = write_lines(folder / "all.ndjson", resources)
+    rows, rejected = _read(path, NOTES, **options)
+    sides, _ = _read(path, MIXED, **options)
+    adapted = FHIR.records(rows, FHIR.lookups({MIXED: sides}))
+    records = sorted(adapted.table.to_pylist(), key=lambda row: str(row["id"]))
+    return records, (rejected + adapted.rejected, adapted.unresolved)
+
+
+@given(
+    seed=st.integers(0, 2**32), block_bytes=st.sampled_from([1, 300, 1_000, 1 << 20]), version=st.sampled_from([4, 5])
+)
+def test_order_and_blocks_do_not_change_a_record(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, block_bytes: int, version: int
+) -> None:
+    """Resources of all types in one file give the same records in any order and however the file is cut."""
+    resources = export(num_patients=4, num_documents=12, version=version)
+    shuffled = random.Random(seed).sample(resources, len(resources))
+
+    whole = _adapt(tmp_path_factory.mktemp("whole"), resources)
+    moved = _adapt(tmp_path_factory.mktemp("moved"), shuffled, block_bytes=block_bytes)
+
+    assert moved == whole
+    assert len(whole[0]) == 12
+    assert whole[1] == (Counter(), Counter())
+
+
+def test_releases_4_and_5_say_the_same(tmp_path: Path) -> None:
+    """An export in the forms of R4 and of R5 gives equal records."""
+    four, five = (_adapt(tmp_path, export(num_patients=5, num_documents=20, version=version)) for version in (4, 5))
+
+    assert four == five
+    assert {record["department"] for record in four[0]} == {"Ward 0", "Ward 1", "Service 2", "Clinic 3", "class-4"}
+
+
+@given(text=st.text(alphabet=st.characters(exclude_categories=("Cs",))), charset=st.sampled_from(["utf-8", "utf-16"]))
+def test_a_text_comes_back_as_it_was_written(text: str, charset: str) -> None:
+    """Base64 of a text in its charset gives the text, but for a byte order mark."""
+    data = base64.b64encode(text.encode(charset)).decode()
+
+    found = text_of(data, f"text/plain; charset={charset}")
+
+    assert found == (text.removeprefix("\ufeff"), None)
+
+
+@pytest.mark.parametrize(
+    ("data", "content_type", "expected"),
+    [
+        ("5ZKz5Ze9", "text/plain", ("咳嗽", None)),
+        ("5ZKz\n5Ze9", "text/plain", ("咳嗽", None)),
+        ("v8jL1A==", 'TEXT/PLAIN;Charset="gb18030"', ("咳嗽", None)),
+        ("6Q==", "text/plain; format=flowed; charset=iso-8859-1", ("é", None)),
+        ("PGI+eDwvYj4=", "text/html", ("<b>x</b>", None)),
+        ("PGI+eDwvYj4=", "application/xhtml+xml", ("<b>x</b>", None)),
+        ("PGI+eDwvYj4=", "text/xml", ("<b>x</b>", None)),
+        ("", "text/plain", ("", None)),
+        ("6Q==", "text/plain", (None, "undecodable")),
+        ("6Q==", "text/plain; charset=klingon", (None, "undecodable")),
+        ("6Q==", "text/plain; charset=base64", (None, "undecodable")),
+        ("6Q=", "text/plain", (None, "malformed")),
+        ("6Q==6Q==", "text/plain", (None, "malformed")),
+        ("6_-Q", "text/plain", (None, "malformed")),
+        ("é", "text/plain", (None, "malformed")),
+        ("JVBERi0=", "application/pdf", (None, "unsupported_media")),
+        ("e1xydGY=", "text/rtf", (None, "unsupported_media")),
+        ("eA==", None, (None, "unsupported_media")),
+    ],
+)
+def test_an_attachment_is_text_or_says_why_not(data: str, content_type: str | None, expected: tuple[Any, Any]) -> None:
+    """Strict base64, a media type that is text, a charset that is known and fits."""
+    assert text_of(data, content_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ({"reference": "Patient/a-1.b"}, "Patient/a-1.b"),
+        ({"reference": "Patient/1/_history/3"}, "Patient/1"),
+        ({"reference": "https://example.org/fhir/Patient/1"}, "Patient/1"),
+        ({"reference": "urn:uuid:78eb1ea7"}, "Patient/78eb1ea7"),
+        ({"reference": "urn:uuid:78eb1ea7", "type": "Group"}, None),
+        ({"reference": "Patient?identifier=urn:x|7"}, "Patient?urn:x|7"),
+        ({"reference": "Patient?active=true&identifier=http%3A%2F%2Fx|7"}, "Patient?http://x|7"),
+        ({"reference": "Patient?identifier=7"}, "Patient?7"),
+        ({"identifier": {"system": "urn:x", "value": "7"}}, "Patient?urn:x|7"),
+        ({"identifier": {"system": "urn:x", "value": "7"}, "type": "Device"}, None),
+        ({"reference": "#contained"}, None),
+        ({"reference": "Group/1"}, None),
+        ({"reference": 7}, None),
+        ({"display": "Jane"}, None),
+        ({}, None),
+    ],
+)
+def test_a_reference_has_one_key(reference: dict[str, Any], expected: str | None) -> None:
+    """Relative, absolute, by UUID, conditional and by identifier; other types and contained resources are none."""
+    assert reference_key(reference, "Patient") == expected
+
+
+def test_departments_come_from_the_first_that_says_one(tmp_path: Path) -> None:
+    """Practice setting, the encounter's service, the custodian, the service provider, the class, then UNKNOWN."""
+    sides = [
+        {"resourceType": "Organization", "id": "o1", "name": "Org 1", "identifier": [{"system": "s", "value": "v"}]},
+        {"resourceType": "Organization", "id": "o2", "name": "Org 2"},
+        encounter("full", service={"text": "Service"}, provider="Organization/o2"),
+        encounter("provided", provider="Organization/o2"),
+        encounter("bare"),
+    ]
+    custodian = {"custodian": {"reference": "Organization?identifier=s|v"}}
+    notes = [
+        document("a", encounter="full", setting={"coding": [{"code": "x"}, {"display": "Setting"}]}, **custodian),
+        document("b", encounter="full", **custodian),
+        document("c", encounter="provided", **custodian),
+        document("d", encounter="provided"),
+        document("e", encounter="bare"),
+        document("f", encounter="absent"),
+    ]
+
+    records, (_, unresolved) = _adapt(tmp_path, [*sides, *notes])
+
+    departments = [record["department"] for record in records]
+    assert departments == ["Setting", "Service", "Org 1", "Org 2", "ambulatory", "UNKNOWN"]
+    assert unresolved["department"] == 1
+
+
+def test_patients_and_encounters_are_found_by_whatever_names_them(tmp_path: Path) -> None:
+    """Id, absolute URL, UUID and identifier lead to one patient; an identifier of two patients leads to none."""
+    patients = [
+        {
+            "resourceType": "Patient",
+            "id": "p1",
+            "gender": "female",
+            "birthDate": "1950-06-01",
+            "identifier": [{"system": "mrn", "value": "7"}, {"system": "urn:ietf:rfc:3986", "value": "urn:uuid:u-1"}],
+        },
+        *({"resourceType": "Patient", "id": name, "identifier": [{"value": "twice"}]} for name in ("p2", "p3")),
+    ]
+    ways = [
+        "Patient/p1",
+        "http://host/fhir/Patient/p1",
+        "urn:uuid:u-1",
+        "Patient?identifier=mrn|7",
+        "Patient?identifier=7",
+    ]
+    notes = [document(f"d{index}", patient=way) for index, way in enumerate(ways)]
+    lost = [document("x", patient="Patient?identifier=twice"), document("y", patient="Patient/gone")]
+
+    records, (_, unresolved) = _adapt(tmp_path, [*notes, *patients, *lost])
+
+    assert [record["patient"] for record in records] == ["p1"] * 5 + [None, "gone"]
+    assert [record["feature.age_band"] for record in records] == ["60-69"] * 5 + [None, None]
+    assert [record["feature.sex"] for record in records] == ["female"] * 5 + [None, None]
+    assert unresolved["patient"] == 1
+    assert unresolved["sex"] == unresolved["age_band"] == 2
+
+
+def test_every_attachment_is_a_record_or_a_reject(tmp_path: Path) -> None:
+    """Several contents of a document have ids of their own, texts by url come from binaries, and all are counted."""
+    contents = [
+        attachment("one"),
+        {"contentType": "text/plain", "url": "Binary/b1"},
+        {"contentType": "text/plain", "url": "https://example.org/secret.txt"},
+        {"contentType": "text/plain"},
+        {"contentType": "application/pdf", "data": "eA=="},
+        {"contentType": "text/plain", "data": "!"},
+        {"contentType": "text/plain", "data": 7},
+    ]
+    binary = {"resourceType": "Binary", "id": "b1", "contentType": "text/plain; charset=latin-1", "data": "6Q=="}
+    wrong = [document("e1", status="entered-in-error"), document("e2", docStatus="entered-in-error")]
+    resources = [
+        document("d", contents=contents),
+        report("r", [attachment("finding"), attachment("conclusion")]),
+        report("bare", []),
+        *wrong,
+        binary,
+    ]
+
+    records, (rejected, _) = _adapt(tmp_path, resources)
+
+    texts = {record["id"]: record["text"] for record in records}
+    assert texts == {
+        "DocumentReference/d#0": "one",
+        "DocumentReference/d#1": "é",
+        "DiagnosticReport/r#0": "finding",
+        "DiagnosticReport/r#1": "conclusion",
+    }
+    assert rejected == {"no_content": 3, "unsupported_media": 1, "malformed": 2, "entered_in_error": 2}
+
+
+def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
+    """Other resources are no records; what is no resource, no JSON or no UTF-8 is rejected by reason."""
+    path = write_lines(
+        tmp_path / "all.ndjson",
+        [
+            document("d"),
+            {"resourceType": "Observation", "id": "o"},
+            {"resourceType": "Docment"},
+            {"eventId": "kickoff"},
+        ],
+    )
+    lines = [
+        b'{"id": "late", "resourceType": "Observation"}',
+        b'{"resourceType": "DocumentReference", "id": "\\ud83d", "content": [{"attachment": {"data": ""}}]}',
+        b'{"resourceType": "DocumentReference", "id": "x", "id": "y"}',
+        b'{"resourceType": "DocumentReference", "id": "\xff"}',
+        b"[]",
+        b"  ",
+    ]
+    path.write_bytes(path.read_bytes() + b"\n".join(lines))
+
+    rows, rejected = _read(path, NOTES)
+
+    assert rows.column("id").to_pylist() == ["DocumentReference/d#0"]
+    assert rejected == {"not_a_note": 2, "invalid_unicode": 1, "malformed": 2, "undecodable": 1}
+
+
+@pytest.mark.parametrize(
+    ("stem", "types", "closed", "use"),
+    [
+        ("documentreference.000", ["DocumentReference"], False, NOTES),
+        ("1.diagnosticreport", ["DiagnosticReport"], False, NOTES),
+        ("patient.000", ["Patient"], False, RESOURCES),
+        ("observation", ["Observation"], False, None),
+        ("log", [], True, None),
+        ("patient", ["Patient", "DocumentReference"], False, MIXED),
+        ("patient", ["DocumentReference"], False, MIXED),
+        ("export", ["AllergyIntolerance"], False, MIXED),
+        ("export", ["AllergyIntolerance"], True, None),
+        ("export", ["DocumentReference"], True, NOTES),
+        ("export", ["Encounter", "Observation"], True, RESOURCES),
+    ],
+)
+def test_a_file_is_taken_for_what_name_and_beginning_agree_on(
+    stem: str, types: list[str], closed: bool, use: str | None
+) -> None:
+    """A file whose end has not been seen is read for everything unless its name says what it holds."""
+    assert FHIR.use_of(stem, Header(tuple(types), closed=closed)) == use
+
+
+def test_a_head_tells_its_types(tmp_path: Path) -> None:
+    """Types are found wherever the line says them, also in a last line that is cut."""
+    path = tmp_path / "all.ndjson"
+    content = (
+        b'\xef\xbb\xbf{"id": "1", "resourceType": "Patient"}\n{"eventId": 1}\n{"resourceType": "Binary", "data": "x'
+    )
+    path.write_bytes(content)
+    source = FHIR.source(NOTES, LINES)
+
+    whole, part = source.header(path, content), source.header(path, content[:60])
+
+    assert whole == Header(("Patient", "Binary"), closed=True)
+    assert part == Header(("Patient",), closed=False)
+
+
+def test_notes_in_a_file_of_another_name_are_not_lost(tmp_path: Path) -> None:
+    """A file that is taken for patients and holds a note after its beginning is refused."""
+    path = write_lines(tmp_path / "Patient.ndjson", [{"resourceType": "Patient", "id": "p"}, document("secret")])
+
+    with pytest.raises(DataError, match="holds notes") as caught:
+        _read(path, RESOURCES)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_the_last_version_of_a_resource_counts(tmp_path: Path) -> None:
+    """Of two versions the one that was updated last is taken, in any order and however time is written."""
+    old = {"resourceType": "Patient", "id": "p", "gender": "male", "meta": {"lastUpdated": "2020-01-02T01:00:00+02:00"}}
+    new = {**old, "gender": "female", "meta": {"lastUpdated": "2020-01-01T23:30:00Z"}}
+
+    forward, _ = _adapt(tmp_path, [old, new, document("d", patient="Patient/p")])
+    backward, _ = _adapt(tmp_path, [new, old, document("d", patient="Patient/p")])
+
+    assert forward == backward
+    assert forward[0]["feature.sex"] == "female"
+
+
+def test_ages_over_89_are_pooled_and_types_are_loinc_first(tmp_path: Path) -> None:
+    """The oldest share one band; a LOINC display goes before the text of the type, and that before a local code."""
+    loinc = {
+        "coding": [{"system": "x", "display": "local"}, {"system": "http://loinc.org", "display": "Progress note"}]
+    }
+    patient = {"resourceType": "Patient", "id": "p", "birthDate": "1900", "gender": "other"}
+    notes = [
+        document("a", patient="Patient/p", type=loinc, date="2003-02-01"),
+        document(
+            "b", patient="Patient/p", type={"text": "Letter", "coding": [{"code": "L"}]}, date="1950-05-05T10:00:00Z"
+        ),
+        document("c", patient="Patient/p", type={"coding": [{"code": "L"}]}, date=None),
+    ]
+
+    records, (_, unresolved) = _adapt(tmp_path, [patient, *notes])
+
+    features = ("age_band", "note_type", "sex", "year")
+    assert [tuple(record[f"feature.{name}"] for name in features) for record in records] == [
+        ("90+", "Progress note", "other", "2003"),
+        ("50-59", "Letter", "other", "1950"),
+        (None, "L", "other", None),
+    ]
+    assert (unresolved["year"], unresolved["age_band"]) == (1, 1)
+
+
+def test_values_of_other_shapes_cost_no_note(tmp_path: Path) -> None:
+    """Whatever stands where an object, list or string should, the note is kept and the missing is counted."""
+    odd = {
+        "type": "x",
+        "subject": [1],
+        "context": 5,
+        "custodian": "o",
+        "date": 3,
+        "practiceSetting": None,
+        "period": [],
+    }
+    records, (rejected, unresolved) = _adapt(tmp_path, [{**document("d"), **odd}])
+
+    assert [record["text"] for record in records] == ["note d"]
+    assert not rejected
+    assert set(unresolved) == {"department", "patient", "age_band", "note_type", "sex", "year"}
+
+
+def test_synthea_has_its_documents(shared: Path) -> None:
+    """A real export: 1,215 documents, every one with department, patient and all features."""
+    folder = shared / "data" / "synthea_fhir"
+    rows, rejected = _read(folder / "DocumentReference.000.ndjson", NOTES)
+    sides = [_read(folder / f"{name}.000.ndjson", RESOURCES)[0] for name in ("Patient", "Encounter", "Organization")]
+
+    adapted = FHIR.records(rows, FHIR.lookups({RESOURCES: pa.concat_tables(sides)}))
+
+    assert (adapted.table.num_rows, len(set(adapted.table.column("id").to_pylist()))) == (1215, 1215)
+    assert not (rejected + adapted.rejected + adapted.unresolved)
+    names = {json.loads(line)["name"] for line in (folder / "Organization.000.ndjson").read_bytes().splitlines()}
+    assert set(adapted.table.column("department").to_pylist()) <= names
