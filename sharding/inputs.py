@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from schemas.errors import DataError, UsageError
 from schemas.seals import label
 from sharding.config import Columns, ShardingSettings, flag
 from sharding.listing import list_name
+from sharding.sources.adapter import NOTES
 from sharding.sources.compression import compression_of, plain_head
 from sharding.sources.encodings import to_utf8
 from sharding.sources.formats import FORMATS, format_of, is_delimited, is_text, known_suffixes
@@ -29,12 +30,13 @@ _PATH = re.compile(r"[A-Za-z_]{1,40}(\.[A-Za-z_]{1,40})+")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One input file as it was found."""
+    """One input file as it was found; ``use`` is what it is for, see ``sources.adapter``."""
 
     path: Path
     format: str
     num_bytes: int
     modified_ns: int
+    use: str = NOTES
 
     @property
     def compression(self) -> str | None:
@@ -44,7 +46,8 @@ class SourceFile:
     @property
     def read_as(self) -> list[str]:
         """What its records depend on besides its bytes."""
-        return [self.format, *([self.compression] if self.compression else [])]
+        uses = [self.use] if self.use != NOTES else []
+        return [self.format, *([self.compression] if self.compression else []), *uses]
 
     @staticmethod
     def found(path: Path, file_format: str) -> SourceFile:
@@ -59,7 +62,7 @@ class SourceFile:
             DataError: it has, or it is gone.
         """
         try:
-            same = SourceFile.found(self.path, self.format) == self
+            same = replace(SourceFile.found(self.path, self.format), use=self.use) == self
         except OSError:
             same = False
         if not same:
@@ -142,7 +145,7 @@ def check_columns(files: Iterable[SourceFile], settings: ShardingSettings) -> No
     """
     problems = []
     for file in files:
-        header = FORMATS[file.format].header(file.path, _head(file, settings.encoding))
+        header = FORMATS[file.format].header(file.path, head_of(file, settings.encoding))
         wanted = settings.columns.by_role
         # In JSON Lines a column may first occur later; but no text and no id in a thousand lines is a wrong name.
         certain = wanted if header.closed else {role: wanted[role] for role in ("id", "text") if role in wanted}
@@ -173,7 +176,8 @@ def describe(missing: dict[str, str]) -> str:
     return "no column " + ", ".join(f"{column!r} ({flag(role)})" for role, column in missing.items())
 
 
-def _head(file: SourceFile, encoding: str) -> bytes:
+def head_of(file: SourceFile, encoding: str) -> bytes:
+    """The first bytes of a file as plain UTF-8; none of a format that is no text."""
     if not is_text(file.format):
         return b""
     return to_utf8(plain_head(file.path, HEAD_BYTES), encoding)

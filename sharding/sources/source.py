@@ -54,11 +54,13 @@ class Rows:
         table: One ``large_string`` column per mapped role, valid UTF-8.
         rejected: Records of the span that are not in the table, by reason.
         roles_seen: Roles whose column occurred.
+        unresolved: Records in the table for which something could not be found out, by what.
     """
 
     table: pa.Table
     rejected: Counter[str] = field(default_factory=Counter)
     roles_seen: frozenset[str] = frozenset()
+    unresolved: Counter[str] = field(default_factory=Counter)
 
 
 class Source(Protocol):
