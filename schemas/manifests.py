@@ -98,6 +98,37 @@ class DepartmentEntry(Value):
     estimated_tokens: int = Field(ge=0)
 
 
+class DepartmentBalance(Value):
+    """How even the shards of one department are.
+
+    ``total_variation`` is that of the shard whose case mix is furthest from the department's: half the sum over all
+    strata of the differences of their shares. ``chi_square`` is Pearson's statistic for equal case mixes.
+    """
+
+    code: str = Field(pattern=CODE)
+    num_shards: int = Field(gt=0)
+    num_strata: int = Field(gt=0)
+    token_max_over_mean: float = Field(ge=1)
+    total_variation: float = Field(ge=0, le=1)
+    chi_square: float = Field(ge=0)
+    degrees_of_freedom: int = Field(ge=0)
+
+
+class RankBalance(Value):
+    """How even so many ranks would be that share the blocks longest first; ``total_variation`` from the whole build."""
+
+    num_ranks: int = Field(gt=0)
+    token_max_over_mean: float = Field(ge=1)
+    total_variation: float = Field(ge=0, le=1)
+
+
+class Balance(Value):
+    """Estimated tokens and case mix, as they were planned."""
+
+    departments: list[DepartmentBalance]
+    ranks: list[RankBalance]
+
+
 class BuildManifest(Document):
     """Everything a reader may trust about a build."""
 
@@ -114,6 +145,8 @@ class BuildManifest(Document):
     encryption: Literal["none"]
     limited_to: int | None
     ledger: BuildLedger
+    unresolved: dict[str, int]
+    balance: Balance
     multiset_digest: str = Field(pattern=r"^[0-9a-f]{32}$")
     content_digest: str = Field(pattern=SHA256)
     departments: list[DepartmentEntry]

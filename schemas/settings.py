@@ -21,6 +21,8 @@ from schemas.seals import label
 PREFIX = "PPL_"
 CONFIG_VARIABLE = "PPL_CONFIG"
 SECTIONS = ("sharding", "scoring", "aggregate")
+# Fields that are a table of their own in the TOML file, with the section that they belong to.
+OWN_TABLES = {"departments": "sharding"}
 
 
 class Settings(BaseModel):
@@ -77,13 +79,17 @@ def _toml_section(path: Path, section: str) -> dict[str, Any]:
         raise UsageError(f"{label(path)}: {os.strerror(error.errno or 0)}; name an existing TOML file") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{label(path)}: not valid TOML; mend it, or leave out --config") from None
-    unknown = sorted(content.keys() - set(SECTIONS))
+    known = [*SECTIONS, *OWN_TABLES]
+    unknown = sorted(content.keys() - set(known))
     if unknown:
-        raise UsageError(f"{label(path)}: unknown tables {', '.join(unknown)}; known are {', '.join(SECTIONS)}")
+        raise UsageError(f"{label(path)}: unknown tables {', '.join(unknown)}; known are {', '.join(known)}")
     table = content.get(section, {})
     if not isinstance(table, dict):
         raise UsageError(f"{label(path)}: {section} is no table; write [{section}]")
-    return table
+    own = {name: content[name] for name, owner in OWN_TABLES.items() if owner == section and name in content}
+    if twice := sorted(own.keys() & table.keys()):
+        raise UsageError(f"{label(path)}: {twice[0]} stands in [{section}] and as a table of its own; write it once")
+    return {**table, **own}
 
 
 def _variables(environment: Mapping[str, str], section: str) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 EXISTING_FILE = NamedPath(exists=True, dir_okay=False, path_type=Path)
 FOLDER = NamedPath(file_okay=False, path_type=Path)
 NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
-MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter")
+MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter", "time")
 SETTING_FLAGS = (
     "format",
     "encoding",
@@ -37,6 +37,8 @@ SETTING_FLAGS = (
     "max_record_bytes",
     "max_rejects",
     "limit",
+    "on_unknown",
+    "group",
 )
 
 
@@ -54,7 +56,7 @@ class Address(click.ParamType[str]):
 
 
 class Feature(click.ParamType[tuple[str, str]]):
-    """NAME=COLUMN."""
+    """NAME=COLUMN, or NAME=FUNCTION(COLUMN)."""
 
     name = "NAME=COLUMN"
 
@@ -62,7 +64,7 @@ class Feature(click.ParamType[tuple[str, str]]):
         """Split at the first equals sign."""
         name, equals, column = str(value).partition("=")
         if not (name and equals and column):
-            self.fail("write NAME=COLUMN, such as sex=gender_code", param, ctx)
+            self.fail("write NAME=COLUMN, such as sex=gender_code, or NAME=FUNCTION(COLUMN)", param, ctx)
         return name, column
 
 
@@ -75,7 +77,13 @@ _BUILD_OPTIONS = [
     click.option("--department", help="Column of the department: the first partition and access border."),
     click.option("--patient", help="Column of the patient's id."),
     click.option("--encounter", help="Column of the encounter's id."),
-    click.option("--feature", type=Feature(), multiple=True, help="Case feature for strata; may be given again."),
+    click.option("--time", help="Column of the record's ISO 8601 time; orders the records of a group."),
+    click.option(
+        "--feature",
+        type=Feature(),
+        multiple=True,
+        help="Case feature for strata, again for each; or NAME=year(COLUMN), age_band, sex, icd_chapter, ...",
+    ),
     click.option("--format", help="auto (by suffix), csv, tsv, jsonl or parquet."),
     click.option("--encoding", help="Of text files: utf-8, utf-16, gb18030, cp1252, ..."),
     click.option("--seed", help="Of the placement."),
@@ -86,6 +94,8 @@ _BUILD_OPTIONS = [
     click.option("--max-record-bytes", help="A longer text is rejected and counted."),
     click.option("--max-rejects", help="A count or a share such as 1%; more is an error."),
     click.option("--limit", help="Keep only the first N records in placement order."),
+    click.option("--on-unknown", help="A department in no entry of [departments]: keep, unknown, or fail."),
+    click.option("--group", help="Keep together in one shard: none, patient, or encounter."),
     click.option("--record-key", type=EXISTING_FILE, help="Key file from elsewhere; workers must see it too."),
     click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
     click.option("--scheduler", type=Address(), help="Running Dask scheduler; its workers must see all paths."),

@@ -50,7 +50,12 @@ class Identity:
 
 def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: RecordKey) -> Identity:
     """The id of a build: a digest of configuration, inputs with their formats, schema and program version."""
-    config = {**settings.model_dump(mode="json"), "key_id": key.key_id}
+    config = {
+        **settings.model_dump(mode="json"),
+        # Their names are confidential.
+        "departments": key.table_digest(settings.departments) if settings.departments else None,
+        "key_id": key.key_id,
+    }
     fingerprint = schema_fingerprint(shard_schema(settings.columns.feature_names))
     material = {
         "config": config,
@@ -85,6 +90,8 @@ def make_manifest(
         encryption=ENCRYPTION,
         limited_to=settings.limit,
         ledger=plan.ledger,
+        unresolved=plan.unresolved,
+        balance=plan.balance,
         multiset_digest=plan.multiset_digest,
         content_digest=shards_digest(shards),
         departments=department_entries(shards),

@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
+from sharding.departments import OnUnknown, num_clashes
+from sharding.derived import FeatureColumn
 from sharding.sources.encodings import to_utf8
 
 LENGTH_BAND = "length_band"
@@ -40,11 +42,12 @@ class Columns(Settings):
     department: str | None = None
     patient: str | None = None
     encounter: str | None = None
-    features: dict[str, str] = Field(default_factory=dict)
+    time: str | None = None
+    features: dict[str, FeatureColumn] = Field(default_factory=dict)
 
     @field_validator("features")
     @classmethod
-    def _sound_names(cls, features: dict[str, str]) -> dict[str, str]:
+    def _sound_names(cls, features: dict[str, FeatureColumn]) -> dict[str, FeatureColumn]:
         wrong = sorted(name for name in features if not _FEATURE_NAME.fullmatch(name))
         if wrong:
             raise ValueError(f"names are lower-case letters, digits and _, at most 40; {len(wrong)} are not")
@@ -68,8 +71,8 @@ class Columns(Settings):
     @property
     def by_role(self) -> dict[str, str]:
         """Role to source column, for the roles that have one, in a fixed order."""
-        single = {role: getattr(self, role) for role in ("id", "text", "department", "patient", "encounter")}
-        many = {FEATURE_PREFIX + name: self.features[name] for name in sorted(self.features)}
+        single = {role: getattr(self, role) for role in ("id", "text", "department", "patient", "encounter", "time")}
+        many = {FEATURE_PREFIX + name: self.features[name].column for name in sorted(self.features)}
         return {role: column for role, column in {**single, **many}.items() if column is not None}
 
     @property
@@ -98,6 +101,10 @@ class ShardingSettings(Settings):
         max_record_bytes: A record with a longer text is rejected as ``too_long``.
         max_rejects: A count, or a share of the records read from ``0%`` to ``100%``.
         limit: Keep only so many records, the first in placement order.
+        departments: Code by spelling; ``[departments]`` in the TOML file. Names of departments are confidential.
+        on_unknown: A department in no entry is kept as it is, becomes UNKNOWN, or fails the build.
+        group: What stays together in one shard, in the order of time: a department's records of one patient or
+            encounter, or each record on its own.
     """
 
     columns: Columns
@@ -111,6 +118,9 @@ class ShardingSettings(Settings):
     max_record_bytes: int = Field(default=16 << 20, ge=1, le=MAX_COUNT)
     max_rejects: str = "1%"
     limit: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    departments: dict[str, str] = Field(default_factory=dict, repr=False)
+    on_unknown: OnUnknown = "keep"
+    group: Literal["none", "patient", "encounter"] = "none"
 
     @model_validator(mode="before")
     @classmethod
@@ -143,6 +153,29 @@ class ShardingSettings(Settings):
         if not _REJECT_LIMIT.fullmatch(str(value)):
             raise ValueError("a count such as 100, or a share such as 1%")
         return str(value)
+
+    @field_validator("departments", mode="before")
+    @classmethod
+    def _sound_departments(cls, table: Any) -> Any:
+        # Before pydantic looks at the entries, since it names them.
+        if not isinstance(table, dict) or not all(isinstance(code, str) and code.strip() for code in table.values()):
+            raise ValueError('a table of spellings and codes, such as "Cardiology" = "CARD"')
+        if found := num_clashes(table):
+            raise ValueError(f"{found} spellings are alike but for case, width and space, and have different codes")
+        return table
+
+    @model_validator(mode="after")
+    def _together(self) -> ShardingSettings:
+        problems = []
+        if self.on_unknown != "keep" and not self.departments:
+            problems.append(f"--on-unknown {self.on_unknown} needs spellings in [departments] of the TOML file")
+        if self.group != "none" and getattr(self.columns, self.group) is None:
+            problems.append(f"--group {self.group} needs its ids; name their column with --{self.group}")
+        if self.group == "none" and self.columns.time is not None:
+            problems.append("--time orders the records of a group; give --group too, or leave it out")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
 
     def block_tokens_for(self, total_tokens: int) -> int:
         """Estimated tokens per block of a build of this size."""

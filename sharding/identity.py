@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ RECORD = b"xppl.record"
 PATIENT = b"xppl.patient"
 ENCOUNTER = b"xppl.encounter"
 DEPARTMENT = b"xppl.department"
+_TABLE = b"xppl.table"
 _KEY_ID = b"xppl.key-id"
 
 _NULL = (2**64 - 1).to_bytes(8, "little")
@@ -49,6 +50,10 @@ class RecordKey:
         """The 16-byte id of some values: each is length-prefixed, and null is not the empty string."""
         message = b"".join(_NULL if part is None else len(part).to_bytes(8, "little") + part for part in parts)
         return hashlib.blake2b(message, key=self.secret, person=domain, digest_size=ID_BYTES).digest()
+
+    def table_digest(self, table: Mapping[str, str]) -> str:
+        """A digest of names and codes that tells none of them, the same for any order."""
+        return self.digest(_TABLE, [part.encode() for entry in sorted(table.items()) for part in entry]).hex()
 
     def department_code(self, name: str | None) -> str:
         """The opaque code of a department."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.folders import Build
-from schemas.manifests import BuildLedger
+from schemas.manifests import Balance, BuildLedger
 from sharding.scratch import Plan
 
 
@@ -28,6 +28,8 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
         "num_blocks": sum(len(shard.blocks) for shard in manifest.shards),
         "estimated_tokens": sum(shard.estimated_tokens for shard in manifest.shards),
         "ledger": manifest.ledger.model_dump(mode="json"),
+        "unresolved": manifest.unresolved,
+        "balance": manifest.balance.model_dump(mode="json"),
         "departments": departments,
     }
 
@@ -49,6 +51,8 @@ def describe_plan(plan: Plan, build_id: str) -> dict[str, Any]:
         "num_shards": len(plan.shards),
         "estimated_tokens": sum(shard.estimated_tokens for shard in plan.shards),
         "ledger": plan.ledger.model_dump(mode="json"),
+        "unresolved": plan.unresolved,
+        "balance": plan.balance.model_dump(mode="json"),
         "departments": departments,
     }
 
@@ -59,6 +63,8 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     if description.get("limited_to"):
         yield f"limited to the first {description['limited_to']:,} records in placement order"
     yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
+    for name, count in sorted(description["unresolved"].items()):
+        yield f"{f'unresolved: {name}':<28}{count:>12,}"
     yield ""
     yield f"{'department':<16}{'records':>12}{'shards':>10}{'tokens (est.)':>16}"
     for entry in description["departments"]:
@@ -69,6 +75,21 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
         )
     totals = (description["ledger"]["num_kept"], description["num_shards"], description["estimated_tokens"])
     yield f"{'all':<16}{totals[0]:>12,}{totals[1]:>10,}{totals[2]:>16,}"
+    yield from balance_lines(Balance.model_validate(description["balance"]))
+
+
+def balance_lines(balance: Balance) -> Iterator[str]:
+    """How even shards are, and how even ranks would be; case mixes by total variation, 0 if they are the same."""
+    yield ""
+    yield f"{'balance of shards':<17}{'tokens max/mean':>18}{'case mix':>12}{'chi-square':>14}{'df':>10}"
+    for entry in balance.departments:
+        yield (
+            f"{entry.code:<17}{entry.token_max_over_mean:>18.4f}{entry.total_variation:>12.4f}"
+            f"{entry.chi_square:>14.2f}{entry.degrees_of_freedom:>10,}"
+        )
+    yield f"{'balance of ranks':<17}{'tokens max/mean':>18}{'case mix':>12}"
+    for rank in balance.ranks:
+        yield f"{rank.num_ranks:<17}{rank.token_max_over_mean:>18.4f}{rank.total_variation:>12.4f}"
 
 
 def ledger_lines(ledger: BuildLedger) -> Iterator[str]:

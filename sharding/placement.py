@@ -9,7 +9,7 @@ Shapes: N records, S shards, D departments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from schemas.multiset import MULTISET_MODULUS
 
 KEPT, IDENTICAL, OTHER_COLUMNS, OTHER_TEXT, OVER_LIMIT = range(5)
+# After every time that a date can say.
+NO_TIME = np.iinfo(np.int64).max
 
 Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
@@ -26,7 +28,10 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What placing knows of each record; see ``records.KEY_SCHEMA``. Arrays of shape [N] or [N, 16]."""
+    """What placing knows of each record; see ``records.key_schema``. Arrays of shape [N] or [N, 16].
+
+    ``groups`` and ``times`` have no rows unless the build keeps groups together; a record without a time has NO_TIME.
+    """
 
     record_ids: Bytes
     row_digests: Bytes
@@ -34,6 +39,8 @@ class Keys:
     strata: Hashes
     departments: Hashes
     tokens: Numbers
+    groups: Bytes = field(default_factory=lambda: np.empty((0, 16), dtype=np.uint8))
+    times: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def take(self, rows: Numbers) -> Keys:
         """These records only; the same arrays where that is all of them, since there may be 10 million."""
@@ -46,6 +53,8 @@ class Keys:
             strata=self.strata[rows],
             departments=self.departments[rows],
             tokens=self.tokens[rows],
+            groups=self.groups[rows] if len(self.groups) else self.groups,
+            times=self.times[rows] if len(self.times) else self.times,
         )
 
 
@@ -118,14 +127,14 @@ def deal(keys: Keys, hashes: Hashes, *, seed: int, target_tokens: int) -> Placem
     counts = np.bincount(department_of, minlength=len(departments))
     # No more shards than records: an empty shard is never written.
     num_shards = np.clip(-(-tokens // target_tokens), 1, np.maximum(counts, 1))
-    order = _dealing_order(keys, hashes)
+    order = _ordered(keys.record_ids, hashes, keys.strata)
     strata, starts, sizes = np.unique(keys.strata[order], return_index=True, return_counts=True)
     ranks = np.arange(len(order)) - np.repeat(starts, sizes)
-    turns = np.repeat(_turns(strata, seed) >> np.uint64(1), sizes).astype(np.int64)
+    turns = np.repeat(turns_of(strata, seed), sizes)
     owners = department_of[order]
     dealt = np.empty(len(order), dtype=np.int64)
     dealt[order] = (np.cumsum(num_shards) - num_shards)[owners] + (ranks + turns) % num_shards[owners]
-    return _without_empty(dealt, departments, num_shards)
+    return without_empty(dealt, departments, num_shards)
 
 
 def shard_sums(shards: Numbers, digests: Bytes, num_shards: int) -> list[int]:
@@ -141,6 +150,11 @@ def shard_sums(shards: Numbers, digests: Bytes, num_shards: int) -> list[int]:
     return [total % MULTISET_MODULUS for total in totals]
 
 
+def order_within_shards(keys: Keys, hashes: Hashes, shards: Numbers) -> Numbers:
+    """Rows shard by shard, in the order of the shard; the ids decide only where two hashes are equal."""
+    return _ordered(keys.record_ids, hashes, shards.view(np.uint64))
+
+
 def cut_blocks(tokens: Numbers, block_tokens: int) -> Numbers:
     """Rows of each block of a shard, in order: nearly equal estimated tokens, and no record is split.
 
@@ -154,22 +168,40 @@ def cut_blocks(tokens: Numbers, block_tokens: int) -> Numbers:
     return np.unique(blocks, return_counts=True)[1].astype(np.int64)
 
 
-def _dealing_order(keys: Keys, hashes: Hashes) -> Numbers:
-    """Rows by (stratum, hash, record id); the ids, which take most of the time, only where two hashes are equal."""
-    order = np.lexsort((hashes, keys.strata))
-    ties = (hashes[order[1:]] == hashes[order[:-1]]) & (keys.strata[order[1:]] == keys.strata[order[:-1]])
-    if ties.any():
-        upper, lower = halves(keys.record_ids)
-        order = np.lexsort((lower, upper, hashes, keys.strata))
-    return order
+def cut_grouped_blocks(tokens: Numbers, is_first: NDArray[np.bool_], block_tokens: int) -> Numbers:
+    """As ``cut_blocks``, and no group is split unless it alone has more tokens than a block.
+
+    Args:
+        tokens: Of each record of a shard, in order.
+        is_first: Whether a group begins with the record.
+        block_tokens: Estimated tokens per block.
+    """
+    starts = np.flatnonzero(is_first)
+    stops = np.append(starts[1:], len(tokens))
+    parts = [starts]
+    for group in np.flatnonzero(np.add.reduceat(tokens, starts) > block_tokens).tolist():
+        start = starts[group]
+        parts.append(start + np.cumsum(cut_blocks(tokens[start : stops[group]], block_tokens))[:-1])
+    units = np.sort(np.concatenate(parts))
+    counts = cut_blocks(np.add.reduceat(tokens, units), block_tokens)
+    sizes = np.diff(np.append(units, len(tokens)))
+    return np.add.reduceat(sizes, np.cumsum(counts) - counts).astype(np.int64)
 
 
-def _turns(strata: Hashes, seed: int) -> Hashes:
+def turns_of(strata: Hashes, seed: int) -> Numbers:
+    """The shard at which each stratum begins, before it is taken modulo the number of shards; int64."""
     hashes = (xxhash.xxh3_64_intdigest(int(stratum).to_bytes(8, "little"), seed) for stratum in strata)
-    return np.fromiter(hashes, dtype=np.uint64, count=len(strata))
+    return (np.fromiter(hashes, dtype=np.uint64, count=len(strata)) >> np.uint64(1)).astype(np.int64)
 
 
-def _without_empty(dealt: Numbers, departments: Hashes, num_shards: Numbers) -> Placement:
+def without_empty(dealt: Numbers, departments: Hashes, num_shards: Numbers) -> Placement:
+    """Shards that got a record, numbered anew.
+
+    Args:
+        dealt: Shard of each record, [N].
+        departments: Of which there are shards, [D].
+        num_shards: Shards meant for each of them, [D].
+    """
     used, shards = np.unique(dealt, return_inverse=True)
     owners = np.repeat(np.arange(len(departments)), num_shards)[used]
     firsts = np.searchsorted(owners, owners)
@@ -178,3 +210,13 @@ def _without_empty(dealt: Numbers, departments: Hashes, num_shards: Numbers) -> 
         departments=departments[owners],
         numbers=np.arange(len(used), dtype=np.int64) - firsts,
     )
+
+
+def _ordered(record_ids: Bytes, hashes: Hashes, first: Hashes) -> Numbers:
+    """Rows by (first, hash, record id); the ids, which take most of the time, only where two hashes are equal."""
+    order = np.lexsort((hashes, first))
+    ties = (hashes[order[1:]] == hashes[order[:-1]]) & (first[order[1:]] == first[order[:-1]])
+    if ties.any():
+        upper, lower = halves(record_ids)
+        order = np.lexsort((lower, upper, hashes, first))
+    return order

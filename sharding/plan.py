@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.documents import read_document, write_document
 from schemas.errors import DataError, IntegrityError
 from schemas.manifests import BuildLedger
 from schemas.multiset import digest_sum, multiset_hex
-from schemas.seals import check_seal, label, publish
+from schemas.seals import check_seal, publish
+from sharding.balance import measure_balance
 from sharding.config import ShardingSettings
 from sharding.inputs import check_seen
+from sharding.keys import Scanned, load_scan
+from sharding.layout import Layout, lay_out
 from sharding.placement import (
     IDENTICAL,
     KEPT,
@@ -25,28 +26,20 @@ from sharding.placement import (
     OVER_LIMIT,
     Keys,
     Placement,
-    deal,
     judge_duplicates,
     placement_hashes,
     placement_order,
     shard_sums,
 )
 from sharding.records import code_name
-from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey, read_receipt
+from sharding.resolving import DEPARTMENT
+from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey
 
 DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
 OVER_LIMIT_REASON = "over_limit"
 DROPPED = -1
 # SHARD_ID has five digits.
 MAX_SHARDS_PER_DEPARTMENT = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """All of pass 1: receipts by block, keys of all records in block order."""
-
-    receipts: list[ScanReceipt]
-    keys: Keys
 
 
 def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> Plan:
@@ -60,7 +53,7 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> P
     frozen = _frozen(scratch)
     if frozen:
         return frozen
-    scanned = load_scan(len(survey.blocks), scratch)
+    scanned = load_scan(len(survey.blocks), scratch, settings)
     check_seen(frozenset(role for receipt in scanned.receipts for role in receipt.roles_seen), settings.columns)
     verdicts = judge_duplicates(scanned.keys)
     _check_conflicts(verdicts, settings)
@@ -69,17 +62,21 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> P
     ledgers = make_ledgers(scanned, verdicts)
     whole = merge_ledgers(ledgers.values())
     _check_rejects(whole, settings)
+    unresolved = sum((Counter(receipt.unresolved) for receipt in scanned.receipts), Counter[str]())
+    _check_unknown(unresolved, settings)
     rows = np.flatnonzero(verdicts == KEPT)
     receipts, kept = scanned.receipts, scanned.keys.take(rows)
     del scanned  # at 10 million records the keys of all of them are 600 MB
-    placement = deal(kept, hashes[rows], seed=settings.seed, target_tokens=settings.target_tokens)
-    assignment = np.full(len(verdicts), DROPPED, dtype="<i4")
-    assignment[rows] = placement.shards
+    layout = lay_out(kept, hashes[rows], settings)
+    placement = layout.placement
+    assignment = _assignment(layout, rows, num_records=len(verdicts), settings=settings)
     names = {code: name for receipt in receipts for code, name in receipt.departments.items()}
     with_shards = {code_name(int(number)) for number in np.unique(placement.departments)}
     plan = Plan(
-        block_tokens=settings.block_tokens_for(int(kept.tokens.sum())),
+        block_tokens=layout.block_tokens,
         ledger=whole,
+        unresolved=dict(sorted(unresolved.items())),
+        balance=measure_balance(kept, layout),
         departments={code: ledgers[code] for code in sorted(with_shards)},
         names={code: names[code] for code in sorted(with_shards)},
         num_read=_num_read(survey, receipts),
@@ -92,30 +89,6 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> P
     )
     write_document(scratch.plan(), plan, replace=True)
     return plan
-
-
-def load_scan(num_blocks: int, scratch: Scratch) -> Scanned:
-    """The receipts and keys of all blocks, in block order.
-
-    Raises:
-        IntegrityError: a key table is absent or damaged.
-    """
-    receipts = [read_receipt(scratch.keys(block), ScanReceipt) for block in range(num_blocks)]
-    total = sum(receipt.num_records for receipt in receipts)
-    keys = Keys(
-        record_ids=np.empty((total, 16), dtype=np.uint8),
-        row_digests=np.empty((total, 16), dtype=np.uint8),
-        text_hashes=np.empty(total, dtype=np.uint64),
-        strata=np.empty(total, dtype=np.uint64),
-        departments=np.empty(total, dtype=np.uint64),
-        tokens=np.empty(total, dtype=np.int64),
-    )
-    start = 0
-    for block, receipt in enumerate(receipts):
-        stop = start + receipt.num_records
-        _fill(keys, slice(start, stop), scratch, block=block)
-        start = stop
-    return Scanned(receipts, keys)
 
 
 def make_ledgers(scanned: Scanned, verdicts: NDArray[np.int8]) -> dict[str | None, BuildLedger]:
@@ -170,24 +143,6 @@ def _frozen(scratch: Scratch) -> Plan | None:
     return plan
 
 
-def _fill(keys: Keys, rows: slice, scratch: Scratch, *, block: int) -> None:
-    path = scratch.keys(block)
-    try:
-        with pa.ipc.open_file(path) as reader:
-            table = reader.read_all()
-    except (pa.ArrowException, OSError):
-        raise IntegrityError(f"{label(path)}: no readable key table; run again to make it again") from None
-    if table.num_rows != rows.stop - rows.start:
-        raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
-    for name, target in (("record_id", keys.record_ids), ("row_digest", keys.row_digests)):
-        joined = b"".join(table.column(name).to_pylist())
-        target[rows] = np.frombuffer(joined, dtype=np.uint8).reshape(-1, 16)
-    keys.text_hashes[rows] = table.column("text_hash").to_numpy()
-    keys.strata[rows] = table.column("stratum").to_numpy()
-    keys.departments[rows] = table.column("department").to_numpy()
-    keys.tokens[rows] = table.column("estimated_tokens").to_numpy()
-
-
 def _check_conflicts(verdicts: NDArray[np.int8], settings: ShardingSettings) -> None:
     num_conflicts = int((verdicts == OTHER_TEXT).sum())
     if num_conflicts and settings.on_conflict == "fail":
@@ -203,6 +158,14 @@ def _apply_limit(verdicts: NDArray[np.int8], keys: Keys, hashes: NDArray[np.uint
     rows = np.flatnonzero(verdicts == KEPT)
     order = placement_order(keys.record_ids[rows], hashes[rows])
     verdicts[rows[order[limit:]]] = OVER_LIMIT
+
+
+def _check_unknown(unresolved: Counter[str], settings: ShardingSettings) -> None:
+    if settings.on_unknown == "fail" and unresolved[DEPARTMENT]:
+        raise DataError(
+            f"inputs: {unresolved[DEPARTMENT]} records have a department that is in no entry of [departments]; "
+            "add its spelling, or give --on-unknown keep or unknown"
+        )
 
 
 def _check_rejects(ledger: BuildLedger, settings: ShardingSettings) -> None:
@@ -236,8 +199,20 @@ def _planned_shards(kept: Keys, placement: Placement) -> list[PlannedShard]:
     ]
 
 
+def _assignment(
+    layout: Layout, rows: NDArray[np.int64], *, num_records: int, settings: ShardingSettings
+) -> NDArray[np.int32]:
+    """Shard of each record, and its place there if groups stay together; [1, N] or [2, N]."""
+    placed = [layout.placement.shards] if settings.group == "none" else [layout.placement.shards, layout.positions()]
+    assignment = np.full((len(placed), num_records), DROPPED, dtype="<i4")
+    for index, values in enumerate(placed):
+        assignment[index, rows] = values
+    return assignment
+
+
 def _by_block(assignment: NDArray[np.int32], receipts: Sequence[ScanReceipt]) -> list[NDArray[np.int32]]:
-    return np.split(assignment, np.cumsum([receipt.num_records for receipt in receipts])[:-1]) if receipts else []
+    borders = np.cumsum([receipt.num_records for receipt in receipts])[:-1]
+    return np.split(assignment, borders, axis=1) if receipts else []
 
 
 def _num_read(survey: Survey, receipts: Sequence[ScanReceipt]) -> list[int]:

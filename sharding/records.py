@@ -21,6 +21,8 @@ from schemas.multiset import row_digests
 from schemas.tables import FEATURE_PREFIX, ID_TYPE, shard_schema
 from sharding.config import LENGTH_BAND, ShardingSettings
 from sharding.identity import ENCOUNTER, PATIENT, RECORD, RecordKey
+from sharding.placement import NO_TIME
+from sharding.resolving import resolve
 
 NULL_ID = "null_id"
 NULL_TEXT = "null_text"
@@ -31,16 +33,15 @@ REASONS = (NULL_ID, NULL_TEXT, EMPTY_TEXT, TOO_LONG)
 BAND_STARTS = (128, 512, 1024, 4096)
 BAND_NAMES = ("0000-0127", "0128-0511", "0512-1023", "1024-4095", "4096+")
 
-KEY_SCHEMA = pa.schema(
-    [
-        ("record_id", ID_TYPE),
-        ("row_digest", ID_TYPE),
-        ("text_hash", pa.uint64()),
-        ("stratum", pa.uint64()),
-        ("department", pa.uint64()),
-        ("estimated_tokens", pa.int64()),
-    ]
-)
+_KEY_FIELDS = [
+    ("record_id", ID_TYPE),
+    ("row_digest", ID_TYPE),
+    ("text_hash", pa.uint64()),
+    ("stratum", pa.uint64()),
+    ("department", pa.uint64()),
+    ("estimated_tokens", pa.int64()),
+]
+_GROUP_FIELDS = [("group", ID_TYPE), ("time", pa.int64())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,16 @@ class Records:
         codes: Department code of each row.
         rejected: Counts by (department code, reason).
         departments: Name of every department code that occurred.
+        times: Microseconds since 1970 UTC of each row, int64; null where unknown.
+        unresolved: Values that could not be read, of all records, by role or feature name.
     """
 
     table: pa.Table
     codes: list[str]
     rejected: Counter[tuple[str, str]]
     departments: dict[str, str | None]
+    times: pa.Array
+    unresolved: Counter[str]
 
 
 def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Records:
@@ -68,23 +73,32 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
         key: The corpus' key.
         settings: Of the build.
     """
-    names = _column(rows, "department").to_pylist()
+    resolved = resolve(rows, settings)
+    names = _column(resolved.table, "department").to_pylist()
     code_of = {name: key.department_code(name) for name in set(names)}
     codes = [code_of[name] for name in names]
     reasons = _reasons(rows, settings)
     rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
     sound = pa.array(reasons == 0)
-    kept = rows.filter(sound)
+    # A row without an id is told by its raw cells: two days of one year are two rows.
+    ids = _record_ids(rows.filter(sound), key, has_id=settings.columns.id is not None)
     return Records(
-        table=_shard_rows(kept, key, settings),
+        table=_shard_rows(resolved.table.filter(sound), ids, key, settings=settings),
         codes=[codes[row] for row in np.flatnonzero(reasons == 0)],
         rejected=rejected,
         departments={code: name for name, code in code_of.items()},
+        times=resolved.times.filter(sound),
+        unresolved=resolved.unresolved,
     )
 
 
-def to_keys(records: Records) -> pa.Table:
-    """One row of ``KEY_SCHEMA`` per record: all that placing needs, and no text."""
+def key_schema(settings: ShardingSettings) -> pa.Schema:
+    """Of the key tables; ids of groups and times only if they are needed, since there may be 10 million rows."""
+    return pa.schema(_KEY_FIELDS if settings.group == "none" else [*_KEY_FIELDS, *_GROUP_FIELDS])
+
+
+def to_keys(records: Records, settings: ShardingSettings) -> pa.Table:
+    """One row of ``key_schema`` per record: all that placing needs, and no text."""
     table = records.table
     features = [table.column(name).to_pylist() for name in table.column_names if name.startswith(FEATURE_PREFIX)]
     stratum_of: dict[tuple[str | None, ...], int] = {}
@@ -103,7 +117,11 @@ def to_keys(records: Records) -> pa.Table:
         pa.array([code_number(code) for code in records.codes], pa.uint64()),
         table.column("estimated_tokens"),
     ]
-    return pa.table(columns, schema=KEY_SCHEMA)
+    if settings.group != "none":
+        # A record that is in no group is one of its own.
+        group = pc.coalesce(table.column(f"{settings.group}_id"), table.column("record_id"))
+        columns += [group, records.times.fill_null(NO_TIME)]
+    return pa.table(columns, schema=key_schema(settings))
 
 
 def stratum_hash(case: Sequence[str | None]) -> int:
@@ -137,12 +155,12 @@ def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
     return np.select(conditions, range(1, len(conditions) + 1), default=0)
 
 
-def _shard_rows(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> pa.Table:
+def _shard_rows(rows: pa.Table, ids: list[bytes], key: RecordKey, *, settings: ShardingSettings) -> pa.Table:
     num_bytes = pc.binary_length(rows.column("text")).cast(pa.int64()).to_numpy()
     tokens = estimate_tokens(num_bytes, settings.bytes_per_token)
     bands = pa.array(BAND_NAMES, pa.large_string()).take(pa.array(np.searchsorted(BAND_STARTS, tokens, side="right")))
     columns: dict[str, Any] = {
-        "record_id": pa.array(_record_ids(rows, key, has_id=settings.columns.id is not None), ID_TYPE),
+        "record_id": pa.array(ids, ID_TYPE),
         "raw_id": _column(rows, "id"),
         "department": _column(rows, "department"),
         "patient_id": _digests(_column(rows, "patient"), key, PATIENT),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from schemas.seals import publish_with
 from sharding.identity import load_key
 from sharding.jobs import BlockJob
-from sharding.records import KEY_SCHEMA, to_keys, to_records
+from sharding.records import key_schema, to_keys, to_records
 from sharding.scratch import Rejects, ScanReceipt, reusable, write_receipt
 
 
@@ -23,18 +23,20 @@ def scan_block(job: BlockJob) -> int:
     rejects: Counter[tuple[str | None, str]] = Counter()
     departments: dict[str, str | None] = {}
     roles_seen: set[str] = set()
+    unresolved: Counter[str] = Counter()
     num_records = 0
 
     def write(file: BinaryIO) -> None:
         nonlocal num_records
-        with pa.ipc.new_file(file, KEY_SCHEMA) as writer:
+        with pa.ipc.new_file(file, key_schema(job.settings)) as writer:
             for rows in job.source.read(job.path, job.span, columns=job.settings.columns.by_role):
                 records = to_records(rows.table, key, job.settings)
-                writer.write_table(to_keys(records))
+                writer.write_table(to_keys(records, job.settings))
                 num_records += records.table.num_rows
                 rejects.update(records.rejected)
                 rejects.update({(None, reason): count for reason, count in rows.rejected.items()})
                 departments.update(records.departments)
+                unresolved.update(records.unresolved)
                 roles_seen.update(rows.roles_seen)
 
     seal = publish_with(path, write, replace=True)
@@ -46,6 +48,7 @@ def scan_block(job: BlockJob) -> int:
         rejects=[Rejects(department=place[0], reason=place[1], count=count) for place, count in ordered],
         departments=departments,
         roles_seen=sorted(roles_seen),
+        unresolved=dict(sorted(unresolved.items())),
     )
     write_receipt(path, receipt)
     return job.number

@@ -17,7 +17,7 @@ from schemas.console import notice
 from schemas.documents import Document, Value, read_document, write_document
 from schemas.errors import IntegrityError
 from schemas.folders import BUILD_ID
-from schemas.manifests import BuildLedger, ShardEntry
+from schemas.manifests import Balance, BuildLedger, ShardEntry
 from schemas.seals import Seal, check_seal, label, wrapped_write
 from sharding.folders import CLOSED, make_closed
 from sharding.lock import LOCK_SUFFIX, locked_if_free
@@ -73,6 +73,7 @@ class ScanReceipt(Receipt):
     rejects: list[Rejects]
     departments: dict[str, str | None]
     roles_seen: list[str]
+    unresolved: dict[str, int]
 
 
 class PlannedShard(Value):
@@ -92,6 +93,8 @@ class Plan(Document):
 
     block_tokens: int = Field(gt=0)
     ledger: BuildLedger
+    unresolved: dict[str, int]
+    balance: Balance
     departments: dict[str, BuildLedger]
     names: dict[str, str | None]
     num_read: list[int]
@@ -142,7 +145,10 @@ class Scratch:
         return self.folder / "keys" / f"{block:06d}.arrow"
 
     def assignment(self, block: int) -> Path:
-        """The shard of each record of a block, as little-endian int32; -1 for a duplicate."""
+        """The shard of each record of a block, as little-endian int32; -1 for a duplicate.
+
+        If groups stay together, the place of each record in its shard follows.
+        """
         return self.folder / "assignments" / f"{block:06d}.bin"
 
     def spill(self, block: int) -> Path:

@@ -17,11 +17,12 @@ from schemas.errors import IntegrityError
 from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.seals import label, publish_with
-from schemas.tables import content_digest, shard_schema
+from schemas.tables import content_digest
 from schemas.verification import id_matrix
 from sharding.jobs import ShardJob
-from sharding.placement import cut_blocks, placement_hashes, placement_order
+from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
 from sharding.scratch import ShardReceipt, reusable, write_receipt
+from sharding.spill import POSITION, spill_schema
 
 # Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
 COLUMNS_WITH_STATISTICS = ["num_bytes", "estimated_tokens"]
@@ -41,7 +42,7 @@ def write_shard(job: ShardJob) -> int:
     _check_open(job.build)
     table = _in_order(_gather(job), job)
     _check_against_plan(table, job)
-    counts = cut_blocks(table.column("estimated_tokens").to_numpy(), job.block_tokens)
+    counts = _block_sizes(table, job)
     blocks = _block_entries(table, counts)
     digest = content_digest(table)
     # Over what an earlier try left that was cut short before it vouched for its file: the name always has a whole file.
@@ -81,10 +82,13 @@ def _gather(job: ShardJob) -> pa.Table:
                 found.extend(reader.get_batch(index) for _, index in batches)
         except (pa.ArrowException, OSError):
             raise IntegrityError(f"{label(path)}: no readable spill file; run again to make it again") from None
-    return pa.Table.from_batches(found, shard_schema(job.settings.columns.feature_names))
+    return pa.Table.from_batches(found, spill_schema(job.settings))
 
 
 def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
+    if job.settings.group != "none":
+        order = np.argsort(table.column(POSITION).to_numpy(), kind="stable")
+        return table.drop_columns([POSITION]).take(pa.array(order)).combine_chunks()
     ids = id_matrix(table)
     order = placement_order(ids, placement_hashes(ids, job.settings.seed))
     return table.take(pa.array(order)).combine_chunks()
@@ -97,6 +101,17 @@ def _check_against_plan(table: pa.Table, job: ShardJob) -> None:
             f"{job.shard.shard_id}: {table.num_rows} records gathered are not the {job.shard.num_records} planned; "
             "remove the scratch folder and run again while nobody writes to the inputs"
         )
+
+
+def _block_sizes(table: pa.Table, job: ShardJob) -> NDArray[np.int64]:
+    tokens = table.column("estimated_tokens").to_numpy()
+    if job.settings.group == "none":
+        return cut_blocks(tokens, job.block_tokens)
+    # A record that is in no group is one of its own.
+    groups = table.column(f"{job.settings.group}_id")
+    differs = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).fill_null(True)
+    is_first = np.append(True, differs.to_numpy())
+    return cut_grouped_blocks(tokens, is_first, job.block_tokens)
 
 
 def _block_entries(table: pa.Table, counts: NDArray[np.int64]) -> list[BlockEntry]:

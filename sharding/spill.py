@@ -1,7 +1,8 @@
 """Pass 2: each block is read once more, and its records go into one file, grouped by shard.
 
 One file per block, not per block and shard: the number of files stays that of the blocks, and a shard's reader fetches
-just its own record batches.
+just its own record batches. If groups stay together, each record comes with its place in the shard, since the times by
+which it was found do not go into the shard.
 """
 
 from __future__ import annotations
@@ -16,11 +17,20 @@ from numpy.typing import NDArray
 from schemas.errors import DataError
 from schemas.seals import label, publish_with, read_verified
 from schemas.tables import shard_schema
+from sharding.config import ShardingSettings
 from sharding.identity import load_key
 from sharding.jobs import SpillJob
 from sharding.plan import DROPPED
 from sharding.records import to_records
 from sharding.scratch import Scratch, SpillReceipt, read_receipt, reusable, write_receipt
+
+POSITION = "position"
+
+
+def spill_schema(settings: ShardingSettings) -> pa.Schema:
+    """Of the spill files: a shard's columns, and the record's place in the shard if groups stay together."""
+    schema = shard_schema(settings.columns.feature_names)
+    return schema if settings.group == "none" else schema.append(pa.field(POSITION, pa.int32()))
 
 
 def spill_block(job: SpillJob) -> int:
@@ -33,8 +43,7 @@ def spill_block(job: SpillJob) -> int:
     batches: list[int] = []
 
     def write(file: BinaryIO) -> None:
-        schema = shard_schema(block.settings.columns.feature_names)
-        with pa.ipc.new_file(file, schema, options=options) as writer:
+        with pa.ipc.new_file(file, spill_schema(block.settings), options=options) as writer:
             for shard, rows in _grouped(job):
                 writer.write_batch(rows.combine_chunks().to_batches()[0])
                 batches.append(shard)
@@ -64,12 +73,14 @@ def _grouped(job: SpillJob) -> Iterator[tuple[int, pa.Table]]:
     start = 0
     for rows in block.source.read(block.path, block.span, columns=block.settings.columns.by_role):
         table = to_records(rows.table, key, block.settings).table
-        shards = assignment[start : start + table.num_rows]
+        placed = assignment[:, start : start + table.num_rows]
         start += table.num_rows
-        if len(shards) < table.num_rows:
+        if placed.shape[1] < table.num_rows:
             break
-        yield from _split(table, shards)
-    if start != len(assignment):
+        for position in placed[1:]:
+            table = table.append_column(POSITION, pa.array(position))
+        yield from _split(table, placed[0])
+    if start != assignment.shape[1]:
         raise DataError(f"{label(block.file.path)}: holds other records than when it was scanned; run again")
 
 
@@ -84,5 +95,7 @@ def _split(table: pa.Table, shards: NDArray[np.int32]) -> Iterator[tuple[int, pa
 
 
 def _assignment(job: SpillJob) -> NDArray[np.int32]:
+    """Shard of each record of the block, [1, N]; with its place in the shard if groups stay together, [2, N]."""
     path = job.block.scratch.assignment(job.block.number)
-    return np.frombuffer(read_verified(path, job.assignment), dtype="<i4")
+    num_rows = 1 if job.block.settings.group == "none" else 2
+    return np.frombuffer(read_verified(path, job.assignment), dtype="<i4").reshape(num_rows, -1)

@@ -20,6 +20,7 @@ from schemas.canonical import canonical_json
 from schemas.documents import write_document
 from schemas.folders import open_build
 from schemas.manifests import (
+    Balance,
     BlockEntry,
     BuildLedger,
     BuildManifest,
@@ -133,6 +134,8 @@ def make_build(
         encryption="none",
         limited_to=limited_to,
         ledger=ledger,
+        unresolved={},
+        balance=Balance(departments=[], ranks=[]),
         multiset_digest=multiset_hex(sum(digest_sum(row_digests(table)) for table in tables)),
         content_digest=shards_digest(shards),
         departments=department_entries(shards),

@@ -245,6 +245,8 @@ def test_a_commit_is_the_last_thing_written(reference: Build) -> None:
     plan = Plan(
         block_tokens=1,
         ledger=reference.manifest.ledger,
+        unresolved=reference.manifest.unresolved,
+        balance=reference.manifest.balance,
         departments={code: view.ledger for code, view in views.items()},
         names={code: view.name for code, view in views.items()},
         num_read=[],

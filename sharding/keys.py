@@ -1,0 +1,81 @@
+"""The keys of all records, read back after pass 1 into a few plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.errors import IntegrityError
+from schemas.seals import label
+from schemas.tables import ID_TYPE
+from sharding.config import ShardingSettings
+from sharding.placement import Keys
+from sharding.scratch import ScanReceipt, Scratch, read_receipt
+
+_TARGETS: dict[str, Callable[[Keys], NDArray[Any]]] = {
+    "record_id": lambda keys: keys.record_ids,
+    "row_digest": lambda keys: keys.row_digests,
+    "text_hash": lambda keys: keys.text_hashes,
+    "stratum": lambda keys: keys.strata,
+    "department": lambda keys: keys.departments,
+    "estimated_tokens": lambda keys: keys.tokens,
+    "group": lambda keys: keys.groups,
+    "time": lambda keys: keys.times,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All of pass 1: receipts by block, keys of all records in block order."""
+
+    receipts: list[ScanReceipt]
+    keys: Keys
+
+
+def load_scan(num_blocks: int, scratch: Scratch, settings: ShardingSettings) -> Scanned:
+    """The receipts and keys of all blocks, in block order.
+
+    Raises:
+        IntegrityError: a key table is absent or damaged.
+    """
+    receipts = [read_receipt(scratch.keys(block), ScanReceipt) for block in range(num_blocks)]
+    total = sum(receipt.num_records for receipt in receipts)
+    num_grouped = 0 if settings.group == "none" else total
+    keys = Keys(
+        record_ids=np.empty((total, 16), dtype=np.uint8),
+        row_digests=np.empty((total, 16), dtype=np.uint8),
+        text_hashes=np.empty(total, dtype=np.uint64),
+        strata=np.empty(total, dtype=np.uint64),
+        departments=np.empty(total, dtype=np.uint64),
+        tokens=np.empty(total, dtype=np.int64),
+        groups=np.empty((num_grouped, 16), dtype=np.uint8),
+        times=np.empty(num_grouped, dtype=np.int64),
+    )
+    start = 0
+    for block, receipt in enumerate(receipts):
+        stop = start + receipt.num_records
+        _fill(keys, slice(start, stop), scratch, block=block)
+        start = stop
+    return Scanned(receipts, keys)
+
+
+def _fill(keys: Keys, rows: slice, scratch: Scratch, *, block: int) -> None:
+    path = scratch.keys(block)
+    try:
+        with pa.ipc.open_file(path) as reader:
+            table = reader.read_all()
+    except (pa.ArrowException, OSError):
+        raise IntegrityError(f"{label(path)}: no readable key table; run again to make it again") from None
+    if table.num_rows != rows.stop - rows.start:
+        raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
+    for name in table.column_names:
+        target, column = _TARGETS[name](keys), table.column(name)
+        if column.type == ID_TYPE:
+            target[rows] = np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint8).reshape(-1, ID_TYPE.byte_width)
+        else:
+            target[rows] = column.to_numpy()
