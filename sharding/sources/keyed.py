@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 KEY = "key"
 HASH = "key_hash"
+HASHED_AT_ONCE = 1 << 20
 
 
 def keyed(table: pa.Table) -> pa.Table:
     """A table with a column ``key`` as one that ``find`` can search; equal keys must have been settled before."""
-    keys = table.column(KEY).to_pylist()
-    hashes = np.array([_hash(key) for key in keys], dtype=np.uint64)
+    hashes = _hashes(table.column(KEY))
     order = np.argsort(hashes, kind="stable")
     sorted_table = table.take(pa.array(order)).combine_chunks()
     return sorted_table.append_column(HASH, pa.array(hashes[order]))
@@ -45,7 +45,7 @@ def find(table: pa.Table, wanted: Sequence[str | None]) -> NDArray[np.int64]:
     column = table.column(HASH)
     hashes_N = column.chunk(0).to_numpy() if column.num_chunks else np.empty(0, dtype=np.uint64)
     distinct = [key for key in dict.fromkeys(wanted) if key is not None]
-    targets = np.array([_hash(key) for key in distinct], dtype=np.uint64)
+    targets = np.array([hash_of(key) for key in distinct], dtype=np.uint64)
     starts = np.searchsorted(hashes_N, targets, side="left")
     stops = np.searchsorted(hashes_N, targets, side="right")
     keys_N = table.column(KEY)
@@ -62,5 +62,12 @@ def values_at(table: pa.Table, name: str, rows: NDArray[np.int64]) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _hash(key: str) -> int:
+def hash_of(key: str) -> int:
+    """xxh3_64 of a key's UTF-8 bytes."""
     return xxhash.xxh3_64_intdigest(key.encode())
+
+
+def _hashes(keys: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Hash of each key, uint64 [N]; a part at a time, since Python strings take several times the room."""
+    parts = (keys.slice(start, HASHED_AT_ONCE).to_pylist() for start in range(0, len(keys), HASHED_AT_ONCE))
+    return np.fromiter((hash_of(key) for part in parts for key in part), dtype=np.uint64, count=len(keys))

@@ -1,0 +1,77 @@
+"""Joins of notes with side tables: one row per key, or the latest row of a key that is not after a time.
+
+A lookup is a ``keyed`` table, so a block finds the rows of its few thousand keys by bisection and polars joins those
+alone. What a lookup holds does not depend on the order of the rows that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sharding.sources.keyed import HASH, KEY, hash_of, keyed
+
+TIME = "time"
+
+
+def lookup(frame: pl.DataFrame, unique: Sequence[str] = (KEY,)) -> pa.Table:
+    """A table to look things up in.
+
+    Args:
+        frame: With the string column ``key`` and, for ``latest``, the int64 column ``time``.
+        unique: Columns of which no two rows may have the same values; rows in which one is null are left out. Of
+            several rows the one is kept that sorts first by all columns in their order, null last.
+
+    Returns:
+        The rows as ``keyed`` gives them, by ``unique`` where hashes are equal.
+    """
+    sound = frame.drop_nulls(unique).sort(frame.columns, nulls_last=True)
+    single = sound.unique(unique, keep="first", maintain_order=True)
+    return keyed(single.sort(unique).to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+def answers(keys: pl.Series, table: pa.Table) -> pl.DataFrame:
+    """What a lookup with one row per key says of each key, in the keys' order; null where it says nothing."""
+    asked = pl.DataFrame({KEY: keys})
+    return asked.join(_rows_of(table, keys), on=KEY, how="left", maintain_order="left").drop(KEY)
+
+
+def latest(keys: pl.Series, times: pl.Series, table: pa.Table) -> pl.DataFrame:
+    """For each key and time, the lookup's row of that key with the latest time not after it; null where none is.
+
+    Args:
+        keys: Strings; null has no row.
+        times: int64, as long; null has no row.
+        table: A lookup with one row per key and time.
+
+    Returns:
+        The lookup's other columns, in the keys' order.
+    """
+    asked = pl.DataFrame({KEY: keys, TIME: times}).with_row_index("row")
+    # With ``by``, polars cannot check the order that it needs: both sides are sorted by time here.
+    found = (
+        asked.drop_nulls()
+        .sort(TIME)
+        .join_asof(_rows_of(table, keys).sort(TIME), on=TIME, by=KEY, check_sortedness=False)
+    )
+    return asked.select("row").join(found.drop(KEY, TIME), on="row", how="left", maintain_order="left").drop("row")
+
+
+def _rows_of(table: pa.Table, keys: pl.Series) -> pl.DataFrame:
+    """The lookup's rows whose key has the hash of one of these keys."""
+    wanted = np.unique(np.array([hash_of(key) for key in keys.drop_nulls().unique()], dtype=np.uint64))
+    column = table.column(HASH)
+    hashes = (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy()
+    starts, stops = np.searchsorted(hashes, wanted, "left"), np.searchsorted(hashes, wanted, "right")
+    return pl.DataFrame(table.take(pa.array(_ranges(starts, stops))).drop_columns([HASH]))
+
+
+def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All numbers from each start to its stop, exclusive, one range after the other."""
+    counts = stops - starts
+    shifts = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return shifts + np.arange(len(shifts))

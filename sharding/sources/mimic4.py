@@ -1,0 +1,108 @@
+"""MIMIC-IV-Note 2.2: discharge and radiology, with services, transfers, patients and diagnoses_icd of MIMIC-IV's hosp.
+
+Tables and columns: https://mimic.mit.edu/docs/iv/modules/note/ and https://mimic.mit.edu/docs/iv/modules/hosp/. Of a
+patient's birth only the age in one year is told; 91 there stands for every age over 89.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
+from sharding.sources.adapter import NOTES, Adapted
+from sharding.sources.cells import cells, mapped, moments
+from sharding.sources.families import FileKind, columns_of, use_of
+from sharding.sources.joins import TIME, answers, lookup
+from sharding.sources.keyed import KEY
+from sharding.sources.mimic import (
+    CHAPTERS,
+    DIAGNOSES,
+    FEATURES,
+    PATIENTS,
+    SERVICES,
+    TRANSFERS,
+    chapter_lookup,
+    chapters,
+    departments,
+    service_lookup,
+    unit_lookups,
+)
+from sharding.sources.roles import to_roles
+from sharding.sources.source import Header, Source
+
+KINDS = (
+    FileKind(NOTES, None, ("note_id", "subject_id", "note_type", "text"), ("hadm_id", "charttime")),
+    FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service")),
+    FileKind(TRANSFERS, "transfers", ("subject_id", "hadm_id", "careunit", "intime", "outtime"), ("eventtype",)),
+    FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "anchor_age", "anchor_year")),
+    FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd_code", "icd_version")),
+)
+_NOTE_CELLS = ("subject_id", "hadm_id", "note_type", "charttime")
+_UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "careunit", "intime", "outtime")
+_PERSON_CELLS = ("subject_id", "anchor_year", "anchor_age", "gender")
+_DIAGNOSIS_CELLS = ("hadm_id", "seq_num", "icd_code", "icd_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Mimic4:
+    """See ``Adapter``. Patient is subject_id, encounter hadm_id, the record id note_id."""
+
+    name: str = "mimic4"
+    features: tuple[str, ...] = FEATURES
+
+    def use_of(self, stem: str, header: Header) -> str | None:
+        """See ``Adapter``."""
+        return use_of(KINDS, stem, header)
+
+    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``."""
+        return file_source
+
+    def columns(self, use: str, header: Header) -> Mapping[str, str]:
+        """See ``Adapter``."""
+        return columns_of(KINDS, use, header)
+
+    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """See ``Adapter``."""
+        return {
+            SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
+            **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS)),
+            PATIENTS: lookup(cells(sides.get(PATIENTS), _PERSON_CELLS).rename({"subject_id": KEY})),
+            CHAPTERS: chapter_lookup(cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)),
+        }
+
+    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+        """See ``Adapter``. Nothing is rejected."""
+        notes = cells(rows, _NOTE_CELLS)
+        notes = notes.with_columns(moments(notes["charttime"]).alias(TIME))
+        people = answers(notes["subject_id"], lookups[PATIENTS])
+        years = mapped(notes["charttime"], year_of)
+        found = notes.select(
+            departments(notes, lookups),
+            pl.col("subject_id").alias("patient"),
+            pl.col("hadm_id").alias("encounter"),
+            mapped(_ages(people, years), age_band_of).alias("age_band"),
+            chapters(notes, lookups).alias("diagnosis_chapter"),
+            "note_type",
+            mapped(people["gender"], sex_of).alias("sex"),
+            years.alias("year"),
+        )
+        return to_roles(rows, found, ids="note_id", texts="text", rejected=Counter())
+
+
+def _ages(people: pl.DataFrame, years: pl.Series) -> pl.Series:
+    """Age in whole years as text: that of the anchor year and the years since.
+
+    Before the anchor year, a pooled age tells nothing: who is 91 by name may have been 80.
+    """
+    numbers = people.select(
+        pl.col("anchor_age").cast(pl.Int64, strict=False).alias("age"),
+        since=years.cast(pl.Int64, strict=False) - pl.col("anchor_year").cast(pl.Int64, strict=False),
+    )
+    is_told = (pl.col("age") < POOLED_AGE) | (pl.col("since") >= 0)
+    return numbers.select(pl.when(is_told).then(pl.col("age") + pl.col("since")).cast(pl.String)).to_series()

@@ -1,0 +1,112 @@
+"""OMOP CDM 5.4: NOTE, with the care site of its visit or provider, the person, and the name of its note class.
+
+Tables and columns: https://ohdsi.github.io/CommonDataModel/cdm54.html. A note's title is free text and a provider's
+specialty is no place, so neither is used. Diagnoses hang on no rank that says which one is a visit's first, so there
+is no diagnosis chapter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from sharding.features import year_of
+from sharding.sources.adapter import NOTES, Adapted
+from sharding.sources.cells import age_bands, cells, dated, mapped
+from sharding.sources.families import FileKind, columns_of, use_of
+from sharding.sources.joins import answers, lookup
+from sharding.sources.keyed import KEY
+from sharding.sources.roles import to_roles
+from sharding.sources.source import Header, Source
+
+PERSON, CARE_SITE, CONCEPT = "person", "care_site", "concept"
+VISIT_DETAIL, VISIT_OCCURRENCE, PROVIDER = "visit_detail", "visit_occurrence", "provider"
+# The first of them that leads to a named care site tells the department; key in it and in the note.
+PLACES = {VISIT_DETAIL: "visit_detail_id", VISIT_OCCURRENCE: "visit_occurrence_id", PROVIDER: "provider_id"}
+# Standard concepts of the vocabulary Gender.
+SEXES = {"8507": "male", "8532": "female"}
+
+KINDS = (
+    FileKind(
+        NOTES,
+        None,
+        ("note_id", "person_id", "note_text"),
+        ("note_date", "note_datetime", "note_class_concept_id", *PLACES.values()),
+    ),
+    *(FileKind(table, table, (key, "care_site_id")) for table, key in PLACES.items()),
+    FileKind(CARE_SITE, CARE_SITE, ("care_site_id", "care_site_name")),
+    FileKind(PERSON, PERSON, ("person_id",), ("gender_concept_id", "year_of_birth", "month_of_birth", "day_of_birth")),
+    FileKind(CONCEPT, CONCEPT, ("concept_id", "concept_name")),
+)
+_NOTE_CELLS = ("person_id", "note_date", "note_datetime", "note_class_concept_id", *PLACES.values())
+_PERSON_CELLS = ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Omop:
+    """See ``Adapter``. Patient is person_id, encounter visit_occurrence_id, the record id note_id."""
+
+    name: str = "omop"
+    features: tuple[str, ...] = ("age_band", "note_type", "sex", "year")
+
+    def use_of(self, stem: str, header: Header) -> str | None:
+        """See ``Adapter``."""
+        return use_of(KINDS, stem, header)
+
+    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``."""
+        return file_source
+
+    def columns(self, use: str, header: Header) -> Mapping[str, str]:
+        """See ``Adapter``."""
+        return columns_of(KINDS, use, header)
+
+    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """See ``Adapter``. Of several rows with one key, the one that sorts first is taken."""
+        sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
+        names = lookup(sites.rename({"care_site_id": KEY}))
+        concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
+        places = {table: cells(sides.get(table), (key, "care_site_id")) for table, key in PLACES.items()}
+        return {
+            **{table: _place_lookup(frame, names) for table, frame in places.items()},
+            PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
+            CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
+        }
+
+    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+        """See ``Adapter``. Nothing is rejected."""
+        notes = cells(rows, _NOTE_CELLS)
+        people = answers(notes["person_id"], lookups[PERSON])
+        kinds = notes["note_class_concept_id"]
+        days = notes.select(pl.coalesce(dated(notes["note_date"]), dated(notes["note_datetime"]))).to_series()
+        found = notes.select(
+            pl.coalesce(answers(notes[key], lookups[table])["department"] for table, key in PLACES.items()),
+            pl.col("person_id").alias("patient"),
+            pl.col("visit_occurrence_id").alias("encounter"),
+            age_bands(people["birth"], days),
+            pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
+            people["sex"],
+            mapped(days, year_of).alias("year"),
+        )
+        return to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter())
+
+
+def _place_lookup(places: pl.DataFrame, names: pa.Table) -> pa.Table:
+    """Name of the care site by the id of a visit, a part of one, or a provider."""
+    key, site = places.columns
+    found = answers(places[site], names)["care_site_name"]
+    return lookup(places.select(pl.col(key).alias(KEY), found.alias("department")))
+
+
+def _person_lookup(people: pl.DataFrame) -> pa.Table:
+    """Birth as an ISO 8601 date, as far as it is known, and sex."""
+    year, month, day = (
+        pl.col(f"{part}_of_birth").str.zfill(width) for part, width in (("year", 4), ("month", 2), ("day", 2))
+    )
+    birth = pl.coalesce(pl.concat_str(year, month, day, separator="-"), pl.concat_str(year, month, separator="-"), year)
+    sex = mapped(people["gender_concept_id"], SEXES.get)
+    return lookup(people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex")))

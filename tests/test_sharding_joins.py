@@ -1,0 +1,92 @@
+"""Lookups answer as a plain walk over all rows would, in any order of the rows."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding.sources.joins import KEY, TIME, answers, latest, lookup
+
+KEYS = st.one_of(st.none(), st.sampled_from(["7", "07", "7.0", "", "é", "longer key"]))
+VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))
+TIMES = st.one_of(st.none(), st.integers(-3, 5))
+HISTORY = st.lists(st.tuples(KEYS, TIMES, VALUES), max_size=20)
+ASKED = st.lists(st.tuples(KEYS, TIMES), max_size=20)
+HISTORY_SCHEMA = {KEY: pl.String, TIME: pl.Int64, "value": pl.String}
+
+
+def history_of(rows: list[tuple[str | None, int | None, str | None]]) -> pa.Table:
+    """A lookup with one row per key and time."""
+    return lookup(pl.DataFrame(rows, schema=HISTORY_SCHEMA, orient="row"), (KEY, TIME))
+
+
+def ask(table: pa.Table, asked: list[tuple[str | None, int | None]]) -> list[str | None]:
+    """The latest values."""
+    frame = pl.DataFrame(asked, schema={KEY: pl.String, TIME: pl.Int64}, orient="row")
+    return latest(frame[KEY], frame[TIME], table)["value"].to_list()
+
+
+def walked(rows: list[tuple[str | None, int | None, str | None]], key: str | None, time: int | None) -> str | None:
+    """The value at the latest time not after ``time``; of several the first one, null last."""
+    past = [row for row in rows if None not in row[:2] and row[0] == key and time is not None and row[1] <= time]
+    last = max((row[1] for row in past), default=None)
+    return min((row[2] for row in past if row[1] == last), key=lambda value: (value is None, value), default=None)
+
+
+@given(HISTORY, ASKED)
+def test_the_latest_row_not_after_a_time_is_found(
+    rows: list[tuple[str | None, int | None, str | None]], asked: list[tuple[str | None, int | None]]
+) -> None:
+    """For any history with gaps, repeats and nulls, and any questions in any order."""
+    found = ask(history_of(rows), asked)
+
+    assert found == [walked(rows, key, time) for key, time in asked]
+
+
+@given(HISTORY, st.randoms())
+def test_a_lookup_does_not_depend_on_the_order_of_rows(
+    rows: list[tuple[str | None, int | None, str | None]], chance: random.Random
+) -> None:
+    """Shuffled rows give an equal table."""
+    shuffled = chance.sample(rows, len(rows))
+
+    assert history_of(shuffled).equals(history_of(rows))
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=20), st.lists(KEYS, max_size=20))
+def test_each_key_is_answered_by_its_first_row(
+    rows: list[tuple[str | None, str | None]], asked: list[str | None]
+) -> None:
+    """Of several rows with one key the one that sorts first counts, null last; an unknown key has no answer."""
+    table = lookup(pl.DataFrame(rows, schema={KEY: pl.String, "value": pl.String}, orient="row"))
+
+    found = answers(pl.Series(asked, dtype=pl.String), table)["value"].to_list()
+
+    values = {key: [value for other, value in rows if other == key and other is not None] for key in asked}
+    assert found == [min(values[key], key=lambda value: (value is None, value), default=None) for key in asked]
+
+
+@given(HISTORY, ASKED, st.integers(0, 20))
+def test_chunks_of_a_lookup_do_not_matter(
+    rows: list[tuple[str | None, int | None, str | None]], asked: list[tuple[str | None, int | None]], cut: int
+) -> None:
+    """A table that came back from a file in parts answers alike."""
+    whole = history_of(rows)
+    parts = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+
+    assert ask(parts, asked) == ask(whole, asked)
+
+
+def test_keys_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys that collide find their own rows only."""
+    monkeypatch.setattr("xxhash.xxh3_64_intdigest", lambda key: len(key))
+    table = history_of([("ab", 1, "a"), ("cd", 2, "b")])
+
+    found = ask(table, [("cd", 9), ("ab", 9), ("ef", 9), ("cd", 1)])
+
+    assert found == ["b", "a", None, None]

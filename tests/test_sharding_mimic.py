@@ -1,0 +1,238 @@
+"""A MIMIC note's department is the service of its time, else the unit of its time, whatever the order of the rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding.sources.mimic4 import Mimic4
+from tests.exports import MIMIC4, Export, adapt, rows_of
+
+START = datetime(2150, 1, 1)
+Cells = Mapping[str, str | None]
+
+
+def clock(hours: int | None) -> str | None:
+    """A time as MIMIC writes it."""
+    return None if hours is None else str(START + timedelta(hours=hours))
+
+
+def note(hours: int | None = 0, *, stay: str | None = "20", number: int = 1, patient: str = "10") -> Cells:
+    """A discharge note."""
+    return {
+        "note_id": f"{patient}-DS-{number}",
+        "subject_id": patient,
+        "hadm_id": stay,
+        "note_type": "DS",
+        "charttime": clock(hours),
+        "text": f"note {number}",
+    }
+
+
+def service(hours: int | None, name: str | None, stay: str = "20") -> Cells:
+    """A service from some hour on."""
+    return {"subject_id": "10", "hadm_id": stay, "transfertime": clock(hours), "curr_service": name}
+
+
+def unit(start: int | None, stop: int | None, name: str | None, **changes: str | None) -> Cells:
+    """A stay in a unit."""
+    times = {"intime": clock(start), "outtime": clock(stop)}
+    return {"subject_id": "10", "hadm_id": "20", "eventtype": "transfer", "careunit": name, **times, **changes}
+
+
+def departments_of(export: Export) -> list[str]:
+    """Of the notes in their order."""
+    return [row["department"] for row in rows_of(adapt(Mimic4(), MIMIC4, export))]
+
+
+HOURS = st.one_of(st.none(), st.integers(0, 6))
+STAYS = st.sampled_from(["20", "21", "020"])
+NOTES = st.lists(
+    st.builds(note, HOURS, stay=st.one_of(st.none(), STAYS), number=st.integers(0, 99), patient=st.sampled_from("123")),
+    min_size=1,
+    max_size=8,
+)
+SERVICES = st.lists(st.builds(service, HOURS, st.sampled_from([None, "MED", "CMED", "SURG"]), STAYS), max_size=8)
+UNITS = st.lists(
+    st.builds(
+        unit, HOURS, HOURS, st.sampled_from([None, "MICU", "Ward"]), hadm_id=STAYS, subject_id=st.sampled_from("123")
+    ),
+    max_size=8,
+)
+DIAGNOSES = st.lists(
+    st.builds(
+        lambda stay, number, code: {"hadm_id": stay, "seq_num": number, "icd_code": code, "icd_version": "10"},
+        STAYS,
+        st.sampled_from(["1", "2"]),
+        st.sampled_from(["I10", "A419", "x"]),
+    ),
+    max_size=6,
+)
+PATIENTS = st.lists(
+    st.builds(
+        lambda patient, sex, age: {"subject_id": patient, "gender": sex, "anchor_age": age, "anchor_year": "2149"},
+        st.sampled_from("123"),
+        st.sampled_from([None, "M", "F"]),
+        st.sampled_from([None, "0", "52", "91"]),
+    ),
+    max_size=4,
+)
+EXPORTS = st.fixed_dictionaries(
+    {"discharge": NOTES, "services": SERVICES, "transfers": UNITS, "diagnoses_icd": DIAGNOSES, "patients": PATIENTS}
+)
+
+
+@given(EXPORTS, st.randoms())
+def test_shuffled_side_tables_give_equal_records(export: dict[str, list[Cells]], chance: random.Random) -> None:
+    """Also with repeated rows that contradict each other."""
+    shuffled = {name: chance.sample(rows, len(rows)) for name, rows in export.items()}
+
+    found = adapt(Mimic4(), MIMIC4, {**shuffled, "discharge": export["discharge"]})
+
+    assert found == adapt(Mimic4(), MIMIC4, export)
+
+
+@given(EXPORTS, st.randoms())
+def test_permuted_notes_give_permuted_records(export: dict[str, list[Cells]], chance: random.Random) -> None:
+    """A record depends on its own row only."""
+    order = chance.sample(range(len(export["discharge"])), len(export["discharge"]))
+    permuted = {**export, "discharge": [export["discharge"][index] for index in order]}
+
+    found = rows_of(adapt(Mimic4(), MIMIC4, permuted))
+
+    calm = rows_of(adapt(Mimic4(), MIMIC4, export))
+    assert found == [calm[index] for index in order]
+
+
+@given(EXPORTS)
+def test_every_gap_is_counted(export: dict[str, list[Cells]]) -> None:
+    """Unresolved counts are exactly the gaps of the table, and no note is lost."""
+    found = adapt(Mimic4(), MIMIC4, export)
+
+    table, rows = found.table, rows_of(found)
+    gaps = {name.removeprefix("feature."): table.column(name).null_count for name in table.column_names}
+    gaps |= {"department": sum(row["department"] == "UNKNOWN" for row in rows), "encounter": 0}
+    assert [row["id"] for row in rows] == [row["note_id"] for row in export["discharge"]]
+    assert found.unresolved == {name: count for name, count in gaps.items() if count}
+
+
+@pytest.mark.parametrize(("hours", "department"), [(4, "MED"), (5, "CMED"), (6, "CMED"), (999, "CMED")])
+def test_the_latest_service_not_after_the_note_counts(hours: int, department: str) -> None:
+    """A note exactly at the transfer is of the new service; the last service holds after discharge."""
+    found = departments_of({"discharge": [note(hours)], "services": [service(5, "CMED"), service(0, "MED")]})
+
+    assert found == [department]
+
+
+def test_a_note_before_the_first_service_is_of_its_unit() -> None:
+    """The emergency department, say."""
+    export: Export = {
+        "discharge": [note(1), note(2), note(3)],
+        "services": [service(3, "MED")],
+        "transfers": [unit(1, 2, "Emergency Department"), unit(2, 9, "MICU")],
+    }
+
+    assert departments_of(export) == ["Emergency Department", "MICU", "MED"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "department"), [(0, "UNKNOWN"), (1, "MICU"), (3, "MICU"), (4, "UNKNOWN"), (5, "Ward")]
+)
+def test_a_unit_counts_while_the_patient_is_there(hours: int, department: str) -> None:
+    """From its beginning to its end; a stay without an end goes on."""
+    export: Export = {"discharge": [note(hours)], "transfers": [unit(1, 3, "MICU"), unit(5, None, "Ward")]}
+
+    assert departments_of(export) == [department]
+
+
+def test_a_stay_in_no_named_unit_ends_the_one_before() -> None:
+    """Where one unit ends and a nameless one begins, the patient is in the nameless one."""
+    export: Export = {"discharge": [note(2), note(3)], "transfers": [unit(1, 3, "MICU"), unit(3, 5, None)]}
+
+    assert departments_of(export) == ["MICU", "UNKNOWN"]
+
+
+@pytest.mark.parametrize("name", ["UNKNOWN", "Unknown", "  "])
+def test_a_unit_that_nobody_knows_is_counted(name: str) -> None:
+    """MIMIC-IV writes UNKNOWN."""
+    found = adapt(Mimic4(), MIMIC4, {"discharge": [note(2)], "transfers": [unit(1, 3, name)]})
+
+    assert rows_of(found)[0]["department"] == "UNKNOWN"
+    assert found.unresolved["department"] == 1
+
+
+def test_a_discharge_is_no_stay() -> None:
+    """A note at the moment of discharge is still of the unit."""
+    leaving = unit(3, None, None, eventtype="discharge")
+
+    assert departments_of({"discharge": [note(3)], "transfers": [unit(1, 3, "MICU"), leaving]}) == ["MICU"]
+
+
+def test_of_stays_that_begin_together_the_longest_counts() -> None:
+    """A bed that was left at once hides no stay."""
+    stays = [unit(1, 1, "Ambulatory"), unit(1, 5, "Ward"), unit(1, 5, "MICU"), unit(1, 3, "Clinic")]
+
+    assert departments_of({"discharge": [note(1), note(4)], "transfers": stays}) == ["MICU", "MICU"]
+
+
+def test_a_note_of_no_hospital_stay_is_of_its_patients_unit() -> None:
+    """A radiology report of someone who went home from the emergency department."""
+    export: Export = {
+        "radiology": [note(2, stay=None), note(2, stay=None, patient="11"), note(2, stay="99")],
+        "transfers": [unit(1, 3, "Emergency Department", hadm_id=None)],
+    }
+
+    assert departments_of(export) == ["Emergency Department", "UNKNOWN", "UNKNOWN"]
+
+
+def test_services_of_other_hospital_stays_do_not_count() -> None:
+    """Ids are text: 020 is not 20."""
+    export: Export = {"discharge": [note(5)], "services": [service(0, "MED", "21"), service(0, "SURG", "020")]}
+
+    assert departments_of(export) == ["UNKNOWN"]
+
+
+@pytest.mark.parametrize("time", ["", "yesterday", "2150-02-30 00:00:00", "01/02/2150"])
+def test_an_unreadable_time_is_counted_and_no_error(time: str) -> None:
+    """In a note whatever hangs on its time is unknown; in a side table its row says nothing."""
+    export: Export = {
+        "discharge": [{**note(), "charttime": time}, note(5)],
+        "services": [{**service(0, "MED"), "transfertime": time}],
+        "transfers": [{**unit(0, 9, "MICU"), "intime": time}, {**unit(4, 9, "Ward"), "outtime": time}],
+        "patients": [{"subject_id": "10", "gender": "F", "anchor_age": "50", "anchor_year": "2150"}],
+    }
+
+    found = adapt(Mimic4(), MIMIC4, export)
+
+    # An empty end is none, so the stay goes on.
+    assert [row["department"] for row in rows_of(found)] == ["UNKNOWN", "UNKNOWN" if time else "Ward"]
+    assert (found.unresolved["age_band"], found.unresolved["year"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("codes", "chapter"),
+    [
+        ([("1", "I10", "10"), ("2", "A419", "10")], "icd10-09"),
+        ([("1", "4280", "9")], "icd09-07"),
+        ([("2", "I10", "10")], None),
+        ([("1", "I10", "10"), ("1", "A419", "10"), ("1", "?", "10")], "icd10-01"),
+        ([("1", "I10", None)], "icd10-09"),
+        ([("1", "E8889", None)], None),
+        ([("1", "nonsense", "10")], None),
+    ],
+)
+def test_the_first_diagnosis_tells_the_chapter(codes: list[tuple[str, str, str | None]], chapter: str | None) -> None:
+    """By the list that the row names, else by the only one possible; of several first ones the first chapter counts."""
+    rows = [
+        {"hadm_id": "20", "seq_num": number, "icd_code": code, "icd_version": version}
+        for number, code, version in codes
+    ]
+
+    found = adapt(Mimic4(), MIMIC4, {"discharge": [note()], "diagnoses_icd": rows})
+
+    assert rows_of(found)[0]["feature.diagnosis_chapter"] == chapter

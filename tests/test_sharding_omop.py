@@ -1,0 +1,230 @@
+"""OMOP notes become records whose department is the care site of their visit, else of their provider."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding.sources.omop import Omop
+from tests.exports import OMOP, Export, adapt, rows_of
+
+Cells = Mapping[str, str | None]
+NOTE: Cells = {
+    "note_id": "0071",
+    "person_id": "5",
+    "note_date": "2019-05-17",
+    "note_datetime": "2019-05-17 10:11:12",
+    "note_class_concept_id": "706391",
+    "note_title": "Letter to the family of someone",
+    "note_text": "made \r\n note ",
+    "provider_id": "30",
+    "visit_occurrence_id": "40",
+    "visit_detail_id": "50",
+}
+SITES = [{"care_site_id": "1", "care_site_name": "Ward"}, {"care_site_id": "2", "care_site_name": "Clinic"}]
+SITES += [{"care_site_id": "3", "care_site_name": "Office"}]
+PLACES: Export = {
+    "care_site": SITES,
+    "visit_detail": [{"visit_detail_id": "50", "care_site_id": "1"}],
+    "visit_occurrence": [{"visit_occurrence_id": "40", "care_site_id": "2"}],
+    "provider": [{"provider_id": "30", "care_site_id": "3", "specialty_source_value": "Cardiology"}],
+}
+
+
+def record_of(note: Cells, export: Export) -> Mapping[str, str | None]:
+    """The record of a note."""
+    return rows_of(adapt(Omop(), OMOP, {"note": [note], **export}))[0]
+
+
+def test_a_note_becomes_a_record() -> None:
+    """Every role from its public column, the text byte for byte; the title is used for nothing."""
+    export: Export = {
+        **PLACES,
+        "person": [
+            {
+                "person_id": "5",
+                "gender_concept_id": "8507",
+                "year_of_birth": "1950",
+                "month_of_birth": "5",
+                "day_of_birth": "18",
+            }
+        ],
+        "concept": [{"concept_id": "706391", "concept_name": "Discharge summary"}],
+    }
+
+    found = adapt(Omop(), OMOP, {"note": [NOTE], **export})
+
+    assert rows_of(found) == [
+        {
+            "id": "0071",
+            "text": NOTE["note_text"],
+            "department": "Ward",
+            "patient": "5",
+            "encounter": "40",
+            "feature.age_band": "60-69",
+            "feature.note_type": "Discharge summary",
+            "feature.sex": "male",
+            "feature.year": "2019",
+        }
+    ]
+    assert not found.unresolved
+    assert not found.rejected
+
+
+@pytest.mark.parametrize(
+    ("gone", "department"),
+    [
+        ([], "Ward"),
+        (["visit_detail_id"], "Clinic"),
+        (["visit_detail_id", "visit_occurrence_id"], "Office"),
+        (["visit_detail_id", "visit_occurrence_id", "provider_id"], "UNKNOWN"),
+    ],
+)
+def test_the_nearest_place_tells_the_department(gone: list[str], department: str) -> None:
+    """Part of a visit, else visit, else provider; a provider's specialty is no place."""
+    found = record_of({**NOTE, **dict.fromkeys(gone)}, PLACES)
+
+    assert found["department"] == department
+
+
+@pytest.mark.parametrize(("site", "department"), [(None, "Clinic"), ("9", "Clinic"), ("01", "Clinic"), ("1", "Ward")])
+def test_a_place_without_a_named_care_site_is_passed_over(site: str | None, department: str) -> None:
+    """No care site, or one that nobody named; ids are text."""
+    export: Export = {**PLACES, "visit_detail": [{"visit_detail_id": "50", "care_site_id": site}]}
+
+    assert record_of(NOTE, export)["department"] == department
+
+
+@pytest.mark.parametrize("table", ["visit_detail", "visit_occurrence", "provider", "care_site"])
+def test_a_missing_table_is_passed_over(table: str) -> None:
+    """The next one is asked; without names of care sites nothing is known."""
+    found = record_of(NOTE, {name: rows for name, rows in PLACES.items() if name != table})
+
+    assert found["department"] == {"visit_detail": "Clinic", "care_site": "UNKNOWN"}.get(table, "Ward")
+
+
+@pytest.mark.parametrize(
+    ("concept", "sex"), [("8507", "male"), ("8532", "female"), ("8551", None), ("0", None), (None, None)]
+)
+def test_sex_is_that_of_the_standard_concepts(concept: str | None, sex: str | None) -> None:
+    """Any other concept is counted as unknown."""
+    found = adapt(Omop(), OMOP, {"note": [NOTE], "person": [{"person_id": "5", "gender_concept_id": concept}]})
+
+    assert rows_of(found)[0]["feature.sex"] == sex
+    assert found.unresolved["sex"] == (sex is None)
+
+
+@pytest.mark.parametrize(
+    ("birth", "band"),
+    [
+        (("1950", "5", "17"), "60-69"),
+        (("1949", "5", "17"), "70-79"),
+        (("1949", "5", "18"), "60-69"),
+        (("1949", "6", None), "60-69"),
+        (("1949", None, None), "70-79"),
+        (("1949", None, "18"), "70-79"),
+        (("1900", None, None), "90+"),
+        (("1949", "2", "30"), None),
+        ((None, "5", "17"), None),
+    ],
+)
+def test_ages_count_from_what_is_known_of_a_birth(birth: tuple[str | None, ...], band: str | None) -> None:
+    """A missing month or day counts as the first."""
+    person = dict(zip(("year_of_birth", "month_of_birth", "day_of_birth"), birth, strict=True))
+
+    found = record_of(NOTE, {"person": [{"person_id": "5", **person}]})
+
+    assert found["feature.age_band"] == band
+
+
+@pytest.mark.parametrize(
+    ("dates", "year"),
+    [
+        (("2019-05-17", "2019-05-17 10:11:12"), "2019"),
+        ((None, "2018-05-17 10:11:12"), "2018"),
+        (("17.05.2019", "2018-05-17T10:11:12"), "2018"),
+        (("x", None), None),
+    ],
+)
+def test_a_note_without_a_date_has_that_of_its_time(dates: tuple[str | None, str | None], year: str | None) -> None:
+    """An unreadable date is counted if the time is none either."""
+    note = {**NOTE, **dict(zip(("note_date", "note_datetime"), dates, strict=True))}
+
+    found = adapt(Omop(), OMOP, {"note": [note]})
+
+    assert rows_of(found)[0]["feature.year"] == year
+    assert found.unresolved["year"] == (year is None)
+
+
+@pytest.mark.parametrize(
+    ("concepts", "note_type"),
+    [
+        ([{"concept_id": "706391", "concept_name": "Letter"}], "Letter"),
+        ([{"concept_id": "706391", "concept_name": None}], "706391"),
+        ([{"concept_id": "1", "concept_name": "Letter"}], "706391"),
+        ([], "706391"),
+    ],
+)
+def test_a_note_class_without_a_name_is_its_number(concepts: list[Cells], note_type: str) -> None:
+    """Vocabularies are not always exported."""
+    assert record_of(NOTE, {"concept": concepts})["feature.note_type"] == note_type
+
+
+def test_notes_alone_are_records_too() -> None:
+    """Without side tables all that they would say is unknown, and counted."""
+    found = adapt(Omop(), OMOP, {"note": [NOTE, {**NOTE, "note_class_concept_id": None, "person_id": None}]})
+
+    assert found.unresolved == {"department": 2, "age_band": 2, "sex": 2, "note_type": 1, "patient": 1}
+
+
+IDS = st.one_of(st.none(), st.sampled_from(["1", "2", "01"]))
+EXPORTS = st.fixed_dictionaries(
+    {
+        "note": st.lists(
+            st.fixed_dictionaries(
+                {**{name: st.just(cell) for name, cell in NOTE.items()}, "person_id": IDS}
+                | dict.fromkeys(("provider_id", "visit_occurrence_id", "visit_detail_id"), IDS)
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        **{
+            table: st.lists(st.fixed_dictionaries({f"{table}_id": IDS, "care_site_id": IDS}), max_size=6)
+            for table in ("visit_detail", "visit_occurrence", "provider")
+        },
+        "care_site": st.lists(
+            st.fixed_dictionaries({"care_site_id": IDS, "care_site_name": st.sampled_from([None, "A", "B"])}),
+            max_size=4,
+        ),
+        "person": st.lists(
+            st.fixed_dictionaries({"person_id": IDS, "year_of_birth": st.sampled_from([None, "1950", "1960"])}),
+            max_size=4,
+        ),
+    }
+)
+
+
+@given(EXPORTS, st.randoms())
+def test_shuffled_side_tables_give_equal_records(export: dict[str, list[Cells]], chance: random.Random) -> None:
+    """Also with repeated rows that contradict each other."""
+    shuffled = {name: chance.sample(rows, len(rows)) for name, rows in export.items()}
+
+    found = adapt(Omop(), OMOP, {**shuffled, "note": export["note"]})
+
+    assert found == adapt(Omop(), OMOP, export)
+
+
+@given(EXPORTS, st.randoms())
+def test_permuted_notes_give_permuted_records(export: dict[str, list[Cells]], chance: random.Random) -> None:
+    """A record depends on its own row only."""
+    order = chance.sample(range(len(export["note"])), len(export["note"]))
+    permuted = {**export, "note": [export["note"][index] for index in order]}
+
+    found = rows_of(adapt(Omop(), OMOP, permuted))
+
+    calm = rows_of(adapt(Omop(), OMOP, export))
+    assert found == [calm[index] for index in order]
