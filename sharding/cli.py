@@ -14,6 +14,7 @@ from schemas.version import VERSION
 
 if TYPE_CHECKING:
     from sharding.build import Request
+    from sharding.cluster import ClusterOptions
     from sharding.config import ShardingSettings
 
 _ADDRESS = re.compile(
@@ -100,6 +101,10 @@ _BUILD_OPTIONS = [
     click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
     click.option("--scheduler", type=Address(), help="Running Dask scheduler; its workers must see all paths."),
     click.option("--scheduler-file", type=EXISTING_FILE, help="Its connection file; its workers must see all paths."),
+    click.option("--tls-ca", type=EXISTING_FILE, help="For tls://: PEM file of the cluster's certificate authority."),
+    click.option("--tls-cert", type=EXISTING_FILE, help="For tls://: PEM file of our certificate."),
+    click.option("--tls-key", type=EXISTING_FILE, help="For tls://: PEM file of its key, without a password."),
+    click.option("--insecure", is_flag=True, help="Allow a scheduler on another machine in the clear."),
     click.option("--read-block-bytes", type=click.IntRange(1, 1 << 30), help="Text is read in parts of this size."),
 ]
 
@@ -219,18 +224,32 @@ def _already_built(corpus: Path, build_id: str) -> str:
 
 def _request(flags: dict[str, Any]) -> Request:
     from sharding.build import DEFAULT_BLOCK_BYTES, Request
-    from sharding.cluster import ClusterOptions
 
-    if flags["scheduler"] and flags["scheduler_file"]:
-        raise click.UsageError("--scheduler and --scheduler-file name two schedulers; give one")
     return Request(
         inputs=flags["inputs"],
         corpus=flags["corpus"].absolute(),
         settings=_settings(flags),
-        cluster=ClusterOptions(flags["workers"], flags["scheduler"], flags["scheduler_file"]),
+        cluster=_cluster(flags),
         key_path=flags["record_key"],
         block_bytes=flags["read_block_bytes"] or DEFAULT_BLOCK_BYTES,
     )
+
+
+def _cluster(flags: dict[str, Any]) -> ClusterOptions:
+    from sharding.cluster import ClusterOptions
+    from sharding.schedulers import certificates
+
+    if flags["scheduler"] and flags["scheduler_file"]:
+        raise click.UsageError("--scheduler and --scheduler-file name two schedulers; give one")
+    options = ClusterOptions(
+        workers=flags["workers"],
+        scheduler=flags["scheduler"],
+        scheduler_file=flags["scheduler_file"],
+        tls=certificates(flags["tls_ca"], flags["tls_cert"], flags["tls_key"]),
+        insecure=flags["insecure"],
+    )
+    options.address()  # so that a mistake is said before the inputs are read
+    return options
 
 
 def _settings(flags: dict[str, Any]) -> ShardingSettings:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from schemas.console import Progress
-from schemas.errors import PipelineError, TemporaryError
+from schemas.errors import PipelineError, TemporaryError, UsageError
 from schemas.logs import frames
+from sharding.schedulers import Certificates, address_in, check_address
 from sharding.signals import signals_held
 
 # A task is given up when this many workers have died under it.
@@ -51,11 +52,29 @@ class ClusterOptions:
         workers: Local worker processes; all cores when absent.
         scheduler: Address of a running Dask scheduler.
         scheduler_file: Its connection file.
+        tls: Certificates for a scheduler at a ``tls://`` address.
+        insecure: Whether a scheduler on another machine may be spoken to in the clear.
     """
 
     workers: int | None = None
     scheduler: str | None = None
     scheduler_file: Path | None = None
+    tls: Certificates | None = None
+    insecure: bool = False
+
+    def address(self) -> str | None:
+        """Of the scheduler, if it may be spoken to; None for local workers.
+
+        Raises:
+            UsageError: see ``sharding.schedulers.check_address``; or its connection file holds no address, or TLS was
+                asked for without a scheduler.
+        """
+        address = address_in(self.scheduler_file) if self.scheduler_file else self.scheduler
+        if address:
+            check_address(address, self.tls, insecure=self.insecure)
+        elif self.tls or self.insecure:
+            raise UsageError("--tls-ca, --insecure: local workers need neither; name a --scheduler or leave them out")
+        return address
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +151,16 @@ def connected(options: ClusterOptions, working_folder: Path) -> Iterator[Cluster
 
     Raises:
         TemporaryError: the scheduler does not answer.
+        UsageError: it may not be spoken to like this.
     """
     import dask
+    import distributed  # noqa: F401 - its defaults must be there first, or they go when what is set here ends
 
+    address = options.address()
     with dask.config.set({**QUIET, "distributed.scheduler.allowed-failures": ALLOWED_FAILURES}):
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        if options.scheduler or options.scheduler_file:
-            with _remote(options) as client:
+        if address:
+            with _remote(address, options) as client:
                 yield Cluster(client)
         else:
             with _local(options, working_folder) as client:
@@ -146,19 +168,20 @@ def connected(options: ClusterOptions, working_folder: Path) -> Iterator[Cluster
 
 
 @contextmanager
-def _remote(options: ClusterOptions) -> Iterator[Any]:
+def _remote(address: str, options: ClusterOptions) -> Iterator[Any]:
     from distributed import Client
 
-    where = {"address": options.scheduler} if options.scheduler else {"scheduler_file": str(options.scheduler_file)}
+    security = options.tls.security() if options.tls else None
     client = Client.__new__(Client)
     try:
-        client.__init__(**where, set_as_default=False)
+        client.__init__(address, security=security, set_as_default=False)
     except BaseException as error:
         # There is nothing to close, and ``__del__`` would wait for the attempt to connect even after a Ctrl-C.
         client.status = "closed"
         if isinstance(error, OSError | ValueError | MemoryError):  # the last if another kind of server answers
             raise TemporaryError(
-                "scheduler: no answer; check --scheduler or --scheduler-file, then run again"
+                "scheduler: no answer; check --scheduler or --scheduler-file"
+                f"{' and that all certificates are of one authority' if options.tls else ''}, then run again"
             ) from None
         raise
     with client:
