@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.joins import KEY, TIME, answers, latest, lookup
+from sharding.sources.joins import TIME, answers, latest, lookup
+from sharding.sources.keyed import KEY
 
 KEYS = st.one_of(st.none(), st.sampled_from(["7", "07", "7.0", "", "é", "longer key"]))
 VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))
@@ -33,9 +34,15 @@ def ask(table: pa.Table, asked: list[tuple[str | None, int | None]]) -> list[str
 
 def walked(rows: list[tuple[str | None, int | None, str | None]], key: str | None, time: int | None) -> str | None:
     """The value at the latest time not after ``time``; of several the first one, null last."""
-    past = [row for row in rows if None not in row[:2] and row[0] == key and time is not None and row[1] <= time]
-    last = max((row[1] for row in past), default=None)
-    return min((row[2] for row in past if row[1] == last), key=lambda value: (value is None, value), default=None)
+    past = [
+        (start, value)
+        for other, start, value in rows
+        if other is not None and start is not None and time is not None and other == key and start <= time
+    ]
+    last = max((start for start, _ in past), default=None)
+    return min(
+        (value for start, value in past if start == last), key=lambda value: (value is None, value or ""), default=None
+    )
 
 
 @given(HISTORY, ASKED)

@@ -49,6 +49,7 @@ def test_a_note_becomes_a_record() -> None:
             "department": "CSURG",
             "patient": "22532",
             "encounter": "167853",
+            "time": "2151-08-04T23:59:59.999999",
             "feature.age_band": "60-69",
             "feature.diagnosis_chapter": "icd09-01",
             "feature.note_type": "Physician",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sharding.features import age_band
 from sharding.sources.mimic4 import Mimic4
-from tests.exports import MIMIC4, adapt, rows_of
+from tests.exports import MIMIC4, Export, adapt, rows_of
 
 NOTE = {
     "note_id": "10000032-RR-14",
@@ -35,7 +35,7 @@ def band_of(anchor_age: str | None, anchor_year: str | None, year: int) -> str |
 
 def test_a_note_becomes_a_record() -> None:
     """Every role from its public column, the text byte for byte."""
-    export = {
+    export: Export = {
         "radiology": [NOTE],
         "patients": [PATIENT],
         "services": [
@@ -57,6 +57,7 @@ def test_a_note_becomes_a_record() -> None:
             "department": "OMED",
             "patient": "10000032",
             "encounter": "22595853",
+            "time": "2180-05-06T21:19:00.000000",
             "feature.age_band": "50-59",
             "feature.diagnosis_chapter": "icd09-09",
             "feature.note_type": "RR",
@@ -96,7 +97,11 @@ def test_an_anchor_that_is_no_number_gives_no_age(age: str | None, year: str | N
 
 def test_a_patient_with_two_rows_is_the_same_in_any_order() -> None:
     """The row that sorts first by anchor year, age and sex counts, null last."""
-    rows = [{**PATIENT, "anchor_age": None}, {**PATIENT, "anchor_age": "61"}, {**PATIENT, "anchor_age": "52"}]
+    rows: list[dict[str, str | None]] = [
+        {**PATIENT, "anchor_age": None},
+        {**PATIENT, "anchor_age": "61"},
+        {**PATIENT, "anchor_age": "52"},
+    ]
 
     bands = [
         rows_of(adapt(Mimic4(), MIMIC4, {"radiology": [NOTE], "patients": order}))[0]["feature.age_band"]

@@ -28,8 +28,8 @@ class Adapted:
     """Rows of roles, and what happened on the way.
 
     Attributes:
-        table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature.NAME``);
-            a row of notes may give several records or none.
+        table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature.NAME``, and
+            ``time`` as ISO 8601 where the family tells it); a row of notes may give several records or none.
         rejected: Records that are not in the table, by reason.
         unresolved: Records in the table for which a side file had no answer, by what is missing (``department``,
             ``patient`` or a feature's name).

@@ -49,6 +49,12 @@ def ends_of_days(column: pl.Series) -> pl.Series:
     return _numbers(column, _end_of_day)
 
 
+def timestamps(moments: pl.Series) -> pl.Series:
+    """``time``: microseconds since 1970 UTC as ISO 8601 text without an offset."""
+    times = pl.from_epoch(moments, "us").dt.strftime("%Y-%m-%dT%H:%M:%S%.6f")
+    return times.alias("time")
+
+
 def dated(column: pl.Series) -> pl.Series:
     """The column without what is no date."""
     return mapped(column, lambda text: text if date_of(text) else None)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sharding.features import sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
-from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, to_arrow
+from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, timestamps, to_arrow
 from sharding.sources.families import FileKind, columns_of, use_of
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
@@ -92,6 +92,7 @@ class Mimic3:
             departments(notes, lookups),
             pl.col("subject_id").alias("patient"),
             pl.col("hadm_id").alias("encounter"),
+            timestamps(notes[TIME]),
             age_bands(people["dob"], notes["day"]),
             chapters(notes, lookups).alias("diagnosis_chapter"),
             pl.col("category").alias("note_type"),

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
-from sharding.sources.cells import cells, mapped, moments
+from sharding.sources.cells import cells, mapped, moments, timestamps
 from sharding.sources.families import FileKind, columns_of, use_of
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
@@ -86,6 +86,7 @@ class Mimic4:
             departments(notes, lookups),
             pl.col("subject_id").alias("patient"),
             pl.col("hadm_id").alias("encounter"),
+            timestamps(notes[TIME]),
             mapped(_ages(people, years), age_band_of).alias("age_band"),
             chapters(notes, lookups).alias("diagnosis_chapter"),
             "note_type",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sharding.features import year_of
 from sharding.sources.adapter import NOTES, Adapted
-from sharding.sources.cells import age_bands, cells, dated, mapped
+from sharding.sources.cells import age_bands, cells, dated, mapped, moments, timestamps
 from sharding.sources.families import FileKind, columns_of, use_of
 from sharding.sources.joins import answers, lookup
 from sharding.sources.keyed import KEY
@@ -87,6 +87,7 @@ class Omop:
             pl.coalesce(answers(notes[key], lookups[table])["department"] for table, key in PLACES.items()),
             pl.col("person_id").alias("patient"),
             pl.col("visit_occurrence_id").alias("encounter"),
+            timestamps(notes.select(pl.coalesce(moments(notes["note_datetime"]), moments(days))).to_series()),
             age_bands(people["birth"], days),
             pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
             people["sex"],

@@ -10,27 +10,28 @@ import pyarrow as pa
 from schemas.tables import FEATURE_PREFIX
 from sharding.sources.adapter import UNKNOWN, Adapted
 
+DEPARTMENT, PATIENT, ENCOUNTER, TIME = "department", "patient", "encounter", "time"
+# Notes are written outside of hospital stays too, and a note without a time has no year, which is counted.
+UNCOUNTED = (ENCOUNTER, TIME)
+
 
 def to_roles(rows: pa.Table, found: pl.DataFrame, *, ids: str, texts: str, rejected: Counter[str]) -> Adapted:
     """Rows of roles.
 
     Args:
         rows: Notes as they were read.
-        found: As many rows of strings: ``department``, ``patient``, ``encounter`` and the case features by their names;
-            null where nothing is known.
+        found: As many rows of strings: ``department``, ``patient``, ``encounter``, ``time`` and the case features by
+            their names; null where nothing is known.
         ids: Column of the record ids.
         texts: Column of the notes' text, which goes through byte for byte.
         rejected: Notes that are not among the rows, by reason.
 
     Returns:
-        The department of a note without one is ``UNKNOWN``. Encounters may be null without being counted: notes are
-        written outside of stays too.
+        The department of a note without one is ``UNKNOWN``. Nulls are counted, but for encounters and times.
     """
-    whole = found.with_columns(pl.col("department").fill_null(UNKNOWN))
-    unresolved = Counter(
-        {name: found[name].null_count() for name in found.columns if name not in ("department", "encounter")}
-    )
-    unresolved["department"] = int((whole["department"] == UNKNOWN).sum())
+    whole = found.with_columns(pl.col(DEPARTMENT).fill_null(UNKNOWN))
+    unresolved = Counter({name: found[name].null_count() for name in found.columns if name not in UNCOUNTED})
+    unresolved[DEPARTMENT] = int((whole[DEPARTMENT] == UNKNOWN).sum())
     single = {"id": rows.column(ids), "text": rows.column(texts)}
     answered = whole.rename({name: FEATURE_PREFIX + name for name in feature_names(found)})
     answers = answered.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -40,4 +41,4 @@ def to_roles(rows: pa.Table, found: pl.DataFrame, *, ids: str, texts: str, rejec
 
 def feature_names(found: pl.DataFrame) -> list[str]:
     """The case features among the columns."""
-    return [name for name in found.columns if name not in ("department", "patient", "encounter")]
+    return [name for name in found.columns if name not in (DEPARTMENT, PATIENT, ENCOUNTER, TIME)]
