@@ -23,7 +23,8 @@ from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
 from sharding.plan import make_plan
 from sharding.scan import scan_block
-from sharding.scratch import Plan, Scratch, Survey, clear, clear_abandoned, make_folder, scratch_of
+from sharding.scratch import Plan, Scratch, Survey, scratch_of
+from sharding.scratch_folders import clear, clear_abandoned, make_folder
 from sharding.shards import write_shard
 from sharding.sources.source import Span
 from sharding.spill import shard_parts, spill_block

@@ -193,6 +193,37 @@ def verify(path: Path, *, deep: bool, as_json: bool, verbose: int) -> None:
 
 
 @cli.command()
+@click.argument("corpus", type=FOLDER)
+@click.argument("build_ids", nargs=-1, metavar="[BUILD_ID]...")
+@click.option("--keep", type=click.IntRange(1), help="Instead of ids: all but the N last committed builds.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@output_options
+def purge(corpus: Path, *, build_ids: tuple[str, ...], keep: int | None, dry_run: bool, **output: Any) -> None:
+    """Remove builds that are not current, for good; runs that scored them can no longer be reported.
+
+    With --keep the current build counts as one of the N, whenever it was committed. Unfinished builds are removed by
+    their ids only.
+    """
+    from schemas.logs import setup_logging
+    from sharding.inspection import purge_lines
+    from sharding.purge import builds_beyond, builds_named
+    from sharding.purge import purge as remove
+
+    setup_logging(output["verbose"])
+    if bool(build_ids) == (keep is not None):
+        raise click.UsageError("name builds by their ids, or give --keep N; one of the two")
+    with terminates_cleanly():
+        chosen = builds_named(corpus, build_ids) if keep is None else builds_beyond(corpus, keep)
+        purged = remove(corpus, chosen, dry_run=dry_run)
+    result = {
+        "status": "would_purge" if dry_run else "purged",
+        "builds": [{"build_id": item.build_id, "num_bytes": item.num_bytes} for item in purged],
+        "num_bytes": sum(item.num_bytes for item in purged),
+    }
+    emit(result, purge_lines(result), as_json=output["as_json"])
+
+
+@cli.command()
 @click.argument("path", metavar="OUT", type=NEW_FILE)
 @click.option("--records", type=click.IntRange(1, 10**9), default=1_000, show_default=True, help="How many notes.")
 @click.option(

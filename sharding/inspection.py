@@ -78,6 +78,14 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     yield from balance_lines(Balance.model_validate(description["balance"]))
 
 
+def purge_lines(result: dict[str, Any]) -> Iterator[str]:
+    """What a purge removed, one line a build, and the sum."""
+    verb = "would be removed" if result["status"] == "would_purge" else "removed"
+    for entry in result["builds"]:
+        yield f"{entry['build_id']}  {verb}, {entry['num_bytes']:,} bytes"
+    yield f"{len(result['builds'])} builds {verb}, {result['num_bytes']:,} bytes in all"
+
+
 def balance_lines(balance: Balance) -> Iterator[str]:
     """How even shards are, and how even ranks would be; case mixes by total variation, 0 if they are the same."""
     yield ""

@@ -6,21 +6,16 @@ file without a receipt, or one that differs from it, does not count. Workers han
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field
 
-from schemas.console import notice
 from schemas.documents import Document, Value, read_document, write_document
 from schemas.errors import IntegrityError
-from schemas.folders import BUILD_ID
 from schemas.manifests import Balance, BuildLedger, ShardEntry
-from schemas.seals import Seal, check_seal, label, wrapped_write
-from sharding.folders import CLOSED, make_closed
-from sharding.lock import LOCK_SUFFIX, locked_if_free
+from schemas.seals import Seal, check_seal
 
 SCRATCH_FOLDER = "scratch"
 
@@ -167,56 +162,6 @@ class Scratch:
 def scratch_of(corpus: Path, build_id: str) -> Scratch:
     """Where a build's scratch files lie; the folder may not be there yet."""
     return Scratch(corpus / SCRATCH_FOLDER / build_id)
-
-
-def make_folder(scratch: Scratch) -> None:
-    """Make a build's scratch folder, closed to others.
-
-    Raises:
-        TemporaryError: the disk failed.
-        UsageError: the place cannot be written to.
-    """
-    folder = scratch.folder
-    try:
-        make_closed(folder)
-        folder.parent.chmod(CLOSED)
-        folder.chmod(CLOSED)
-    except OSError as error:
-        raise wrapped_write(folder, error) from None
-
-
-def clear(scratch: Scratch) -> None:
-    """Remove a build's scratch files; they hold note text, so a remainder is said."""
-    shutil.rmtree(scratch.folder, ignore_errors=True)
-    if is_there(scratch.folder):
-        notice(f"{label(scratch.folder)}: could not be removed and may hold note text; remove it by hand")
-
-
-def clear_abandoned(corpus: Path) -> int:
-    """Remove what stopped builds of other inputs left, for it holds note text; returns how many there were.
-
-    A build that is at work holds its lock and is left alone.
-    """
-    entries = {path.name.removesuffix(LOCK_SUFFIX) for path in (corpus / SCRATCH_FOLDER).iterdir()}
-    num_removed = 0
-    for name in sorted(filter(BUILD_ID.fullmatch, entries)):
-        scratch = scratch_of(corpus, name)
-        with locked_if_free(scratch.folder) as is_mine:
-            if is_mine and is_there(scratch.folder):
-                clear(scratch)
-                num_removed += not is_there(scratch.folder)
-    return num_removed
-
-
-def is_there(path: Path) -> bool:
-    """Whether something has this name; also where that cannot be known."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def receipt_path(path: Path) -> Path:

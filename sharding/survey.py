@@ -15,7 +15,8 @@ from schemas.seals import Seal, check_seal, seal_file
 from sharding.cluster import Cluster
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
-from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile, clear, make_folder
+from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile
+from sharding.scratch_folders import start_over
 from sharding.sources.encodings import transcode
 from sharding.sources.formats import FORMATS, is_text
 from sharding.sources.source import Span
@@ -76,8 +77,7 @@ def survey_inputs(
     found = _interrupted(sealed, scratch)
     if found:
         return found
-    clear(scratch)
-    make_folder(scratch)
+    start_over(scratch)
     jobs = [
         SurveyJob(item.file, settings.encoding, scratch.utf8(number), block_bytes) for number, item in enumerate(sealed)
     ]

@@ -19,7 +19,8 @@ from sharding.build import Request, build_corpus, plan_corpus
 from sharding.commit import make_current
 from sharding.identity import make_key
 from sharding.lock import locked
-from sharding.scratch import clear, make_folder, scratch_of
+from sharding.scratch import scratch_of
+from sharding.scratch_folders import clear, make_folder
 from tests.builds import build, request, some_rows, write_rows
 
 OLD_ID = "b-00000000000000aa"
