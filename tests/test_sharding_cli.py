@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from schemas.folders import open_build
-from sharding.cli import Address, cli
+from sharding.cli import cli
+from sharding.options import Address
 from tests.builds import csv_bytes, some_rows, write_rows
 from tests.commands import run_command
 
