@@ -16,7 +16,10 @@ from sharding.resolving import resolve
 SETTINGS = ShardingSettings.model_validate(
     {
         "columns": {
-            **{"text": "text", "department": "unit", "patient": "mrn", "time": "at"},
+            "text": "text",
+            "department": "unit",
+            "patient": "mrn",
+            "time": "at",
             "features": {"year": "year(at)", "age": "age_band(years)", "chapter": "icd_chapter(code)", "kind": "kind"},
         },
         "group": "patient",
