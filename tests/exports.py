@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def rows_of(adapted: Adapted) -> list[dict[str, Any]]:
 
 
 def write_export(folder: Path, schema: Mapping[str, str], export: Export, *, suffix: str) -> Path:
-    """Write each table as one file: ``.csv``, ``.csv.gz`` or ``.parquet``."""
+    """Write each table as one file: ``.csv``, ``.csv.gz``, ``.jsonl`` (without nulls) or ``.parquet``."""
     folder.mkdir(parents=True)
     for name, rows in export.items():
         table = table_of(schema[name], rows)
@@ -108,6 +109,9 @@ def write_export(folder: Path, schema: Mapping[str, str], export: Export, *, suf
         content = csv_bytes([tuple(row.values()) for row in table.to_pylist()], table.column_names)
         if suffix == ".parquet":
             pq.write_table(table, path, row_group_size=max(1, len(rows) // 2))
+        elif suffix == ".jsonl":
+            said = [{key: cell for key, cell in row.items() if cell is not None} for row in table.to_pylist()]
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in said))
         else:
             path.write_bytes(_gzipped(content) if suffix.endswith(".gz") else content)
     return folder
