@@ -27,7 +27,7 @@ class Resolved:
 
     Attributes:
         table: The same rows; departments and features resolved.
-        times: Microseconds since 1970 UTC, int64; null where unknown or where no column is the time.
+        times: Microseconds since 1970 UTC, int64; null where unknown, and everywhere unless groups stay together.
         unresolved: Records with a value that could not be read, by role or feature name.
     """
 
@@ -51,7 +51,7 @@ def resolve(rows: pa.Table, settings: ShardingSettings) -> Resolved:
             table = _with_column(table, role, found)
             unresolved[name] = found.null_count - rows.column(role).null_count
     times = pa.nulls(rows.num_rows, pa.int64())
-    if TIME in rows.column_names:
+    if settings.group != "none" and TIME in rows.column_names:
         given = rows.column(TIME)
         times = pa.array([None if text is None else utc_microseconds(text) for text in given.to_pylist()], pa.int64())
         unresolved[TIME] = times.null_count - given.null_count
