@@ -18,14 +18,17 @@ from sharding.commit import Identity, commit_build, has_builds, identify, make_c
 from sharding.config import ShardingSettings
 from sharding.folders import make_closed
 from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
-from sharding.inputs import check_apart, check_columns, find_files
+from sharding.inputs import check_apart, find_files
 from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
+from sharding.lookups import LookupJob, Lookups, SideFile, make_lookups
 from sharding.plan import make_plan
+from sharding.recognition import Recognised, notices_of, recognise
 from sharding.scan import scan_block
 from sharding.scratch import Plan, Scratch, Survey, scratch_of
 from sharding.scratch_folders import clear, clear_abandoned, make_folder
 from sharding.shards import write_shard
+from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Span
 from sharding.spill import shard_parts, spill_block
 from sharding.survey import SealedFile, seal_inputs, survey_inputs
@@ -58,8 +61,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Inputs that were found, checked and sealed, and the build that they make."""
+    """Inputs that were found, recognised, checked and sealed, and the build that they make."""
 
+    recognised: Recognised
     sealed: list[SealedFile]
     key_path: Path
     identity: Identity
@@ -103,23 +107,29 @@ def prepare(request: Request) -> Prepared:
     """Everything that can be known before a record is read."""
     found = find_files(request.inputs, request.settings.format)
     check_apart(found, request.corpus)
-    check_columns(found.files, request.settings)
+    recognised = recognise(found.files, request.settings)
+    for line in notices_of(recognised):
+        notice(line)
     if found.num_unknown:
         notice(f"inputs: {found.num_unknown} files of no known format in the folders are left out")
     if found.num_hidden:
         notice(f"inputs: {found.num_hidden} files or folders whose names begin with . or _ are left out")
     key, key_path = _record_key(request)
     _check_same_key(request.corpus, key)
-    sealed = seal_inputs(found.files)
-    identity = identify(request.settings, sealed, key)
+    sealed = seal_inputs(recognised.files)
+    identity = identify(recognised.settings, sealed, key)
     log.info("build %s of %d files", identity.build_id, len(sealed))
-    return Prepared(sealed, key_path, identity, scratch_of(request.corpus, identity.build_id))
+    return Prepared(recognised, sealed, key_path, identity, scratch_of(request.corpus, identity.build_id))
 
 
 def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Survey:
     """The cut of the inputs into blocks."""
     return survey_inputs(
-        prepared.sealed, request.settings, prepared.scratch, cluster=cluster, block_bytes=request.block_bytes
+        prepared.sealed,
+        prepared.recognised.settings,
+        prepared.scratch,
+        cluster=cluster,
+        block_bytes=request.block_bytes,
     )
 
 
@@ -135,7 +145,7 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         _write_shards(request, prepared, survey, plan=plan, cluster=cluster)
     # The workers are gone: nothing writes into the build any more.
     manifest = make_manifest(
-        prepared.identity, plan, prepared.sealed, settings=request.settings, scratch=prepared.scratch
+        prepared.identity, plan, prepared.sealed, settings=prepared.recognised.settings, scratch=prepared.scratch
     )
     commit_build(folder, manifest, plan)
 
@@ -163,12 +173,17 @@ def _clear_others(corpus: Path) -> None:
 
 
 def _scanned_plan(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Plan:
-    cluster.run(scan_block, _block_jobs(request, prepared, survey), title="scan", unit="bytes")
-    return make_plan(survey, request.settings, prepared.scratch)
+    lookups = _lookups(request, prepared, survey, cluster=cluster)
+    if lookups.rejected:
+        said = ", ".join(f"{count} {reason}" for reason, count in lookups.rejected.items())
+        notice(f"inputs: rows of side files that cannot be read and say nothing: {said}")
+    cluster.run(scan_block, _block_jobs(prepared, survey, lookups=sorted(lookups.tables)), title="scan", unit="bytes")
+    return make_plan(survey, prepared.recognised.settings, prepared.scratch)
 
 
 def _write_shards(request: Request, prepared: Prepared, survey: Survey, *, plan: Plan, cluster: Cluster) -> None:
-    blocks = _block_jobs(request, prepared, survey)
+    lookups = _lookups(request, prepared, survey, cluster=cluster)
+    blocks = _block_jobs(prepared, survey, lookups=sorted(lookups.tables))
     spills = [SpillJob(block, seal) for block, seal in zip(blocks, plan.assignments, strict=True)]
     cluster.run(spill_block, spills, title="spill", unit="bytes")
     parts = shard_parts(prepared.scratch, num_blocks=len(blocks), num_shards=len(plan.shards))
@@ -178,7 +193,7 @@ def _write_shards(request: Request, prepared: Prepared, survey: Survey, *, plan:
             number=number,
             parts=parts[number],
             block_tokens=plan.block_tokens,
-            settings=request.settings,
+            settings=prepared.recognised.settings,
             scratch=prepared.scratch,
             build=prepared.identity.folder(request.corpus),
         )
@@ -187,23 +202,41 @@ def _write_shards(request: Request, prepared: Prepared, survey: Survey, *, plan:
     cluster.run(write_shard, shards, title="write", unit="tokens")
 
 
-def _block_jobs(request: Request, prepared: Prepared, survey: Survey) -> list[BlockJob]:
-    jobs = []
-    for number, block in enumerate(survey.blocks):
-        file = prepared.sealed[block.file].file
-        is_copied = survey.files[block.file].utf8 is not None
-        jobs.append(
-            BlockJob(
-                number=number,
-                file=file,
-                path=prepared.scratch.utf8(block.file) if is_copied else file.path,
-                span=Span(block.start, block.stop, block.num_bytes),
-                settings=request.settings,
-                key_path=prepared.key_path,
-                scratch=prepared.scratch,
-            )
+def _lookups(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Lookups:
+    """Make the lookup tables of a family of files, unless they are there; none for plain tables."""
+    recognised = prepared.recognised
+    if recognised.settings.source not in ADAPTERS:
+        return Lookups(tables={}, rejected={})
+    sides = [
+        SideFile(item.file, _plain_path(prepared, survey, number), recognised.side_columns[item.file.path])
+        for number, item in enumerate(prepared.sealed)
+        if item.file.path in recognised.side_columns
+    ]
+    job = LookupJob(recognised.settings.source, sides, prepared.scratch, request.block_bytes)
+    return cluster.run(make_lookups, [job], title="lookups", unit="bytes")[0]
+
+
+def _block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = ()) -> list[BlockJob]:
+    return [
+        BlockJob(
+            number=number,
+            file=prepared.sealed[block.file].file,
+            path=_plain_path(prepared, survey, block.file),
+            span=Span(block.start, block.stop, block.num_bytes),
+            settings=prepared.recognised.settings,
+            key_path=prepared.key_path,
+            scratch=prepared.scratch,
+            columns=prepared.recognised.note_columns[prepared.sealed[block.file].file.path],
+            lookups=lookups,
         )
-    return jobs
+        for number, block in enumerate(survey.blocks)
+    ]
+
+
+def _plain_path(prepared: Prepared, survey: Survey, number: int) -> Path:
+    """An input, or its plain UTF-8 copy."""
+    is_copied = survey.files[number].utf8 is not None
+    return prepared.scratch.utf8(number) if is_copied else prepared.sealed[number].file.path
 
 
 def _record_key(request: Request) -> tuple[RecordKey, Path]:

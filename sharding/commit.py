@@ -56,7 +56,7 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
         "departments": key.table_digest(settings.departments) if settings.departments else None,
         "key_id": key.key_id,
     }
-    fingerprint = schema_fingerprint(shard_schema(settings.columns.feature_names))
+    fingerprint = schema_fingerprint(shard_schema(settings.feature_names))
     material = {
         "config": config,
         "inputs": sorted([item.seal.sha256, *item.file.read_as] for item in sealed),
@@ -86,7 +86,7 @@ def make_manifest(
         ],
         inputs_digest=identity.inputs_digest,
         schema_fingerprint=identity.schema_fingerprint,
-        features=settings.columns.feature_names,
+        features=settings.feature_names,
         encryption=ENCRYPTION,
         limited_to=settings.limit,
         ledger=plan.ledger,

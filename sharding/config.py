@@ -6,12 +6,13 @@ import codecs
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
 from sharding.departments import OnUnknown, num_clashes
 from sharding.derived import FeatureColumn
+from sharding.sources.adapters import ADAPTERS, AUTO, SOURCES, TABLE
 from sharding.sources.encodings import to_utf8
 
 LENGTH_BAND = "length_band"
@@ -37,7 +38,7 @@ ENCODING_SAMPLE = 'id,note\r\n1,"a \\u0041-b c."\n'
 class Columns(Settings):
     """Which source column plays which role; a role without a column is null for every record."""
 
-    text: str
+    text: str | None = None
     id: str | None = None
     department: str | None = None
     patient: str | None = None
@@ -81,6 +82,17 @@ class Columns(Settings):
         return sorted([*self.features, LENGTH_BAND])
 
 
+def mapping_problem(columns: Columns, source: str) -> str | None:
+    """Why these columns cannot be mapped for a source: a family knows its own, a table needs the one of the note."""
+    if source == TABLE and columns.text is None:
+        return "columns.text (--text) is not set; name the column of the note"
+    if source not in ADAPTERS or not columns.by_role:
+        return None
+    given = ", ".join(flag(role) for role in columns.by_role)
+    features = ", ".join(ADAPTERS[source].features)
+    return f"{source} knows its own columns and makes the features {features}; leave out {given}"
+
+
 def flag(role: str) -> str:
     """The flag that maps a role."""
     return f"--feature {role.removeprefix(FEATURE_PREFIX)}=…" if role.startswith(FEATURE_PREFIX) else f"--{role}"
@@ -90,7 +102,9 @@ class ShardingSettings(Settings):
     """Settings of one build; ``[sharding]`` in the TOML file.
 
     Attributes:
-        columns: Roles of the source columns.
+        columns: Roles of the source columns; none for a family of files, which knows its own.
+        source: ``table``, a family of files, or ``auto``: a table if the column of the note is named, else the family
+            that the inputs are recognised as.
         format: ``auto`` goes by the file's suffix.
         encoding: Of text files; any encoding of text that Python knows.
         seed: Of the placement hash.
@@ -108,6 +122,7 @@ class ShardingSettings(Settings):
     """
 
     columns: Columns
+    source: str = AUTO
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
     encoding: str = "utf-8"
     seed: int = Field(default=0, ge=0, lt=2**64)
@@ -127,6 +142,15 @@ class ShardingSettings(Settings):
     def _columns_by_name(cls, values: dict[str, Any]) -> dict[str, Any]:
         # So that a missing mapping is reported column by column.
         return {"columns": {}, **values}
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, name: str, info: ValidationInfo) -> str:
+        if name not in SOURCES:
+            raise ValueError(f"one of {', '.join(SOURCES)}")
+        if "columns" in info.data and (problem := mapping_problem(info.data["columns"], name)):
+            raise ValueError(problem)
+        return name
 
     @field_validator("encoding")
     @classmethod
@@ -169,13 +193,30 @@ class ShardingSettings(Settings):
         problems = []
         if self.on_unknown != "keep" and not self.departments:
             problems.append(f"--on-unknown {self.on_unknown} needs spellings in [departments] of the TOML file")
-        if self.group != "none" and getattr(self.columns, self.group) is None:
+        if self.group != "none" and self.is_table and getattr(self.columns, self.group) is None:
             problems.append(f"--group {self.group} needs its ids; name their column with --{self.group}")
         if self.group == "none" and self.columns.time is not None:
             problems.append("--time orders the records of a group; give --group too, or leave it out")
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def is_table(self) -> bool:
+        """Whether every input is a table with mapped columns."""
+        return self.source == TABLE or (self.source == AUTO and self.columns.text is not None)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all case features of the build, sorted; ``source`` must not be ``auto`` any more."""
+        if self.source in ADAPTERS:
+            return sorted([*ADAPTERS[self.source].features, LENGTH_BAND])
+        return self.columns.feature_names
+
+    @property
+    def has_id(self) -> bool:
+        """Whether records have ids of their own."""
+        return self.source in ADAPTERS or self.columns.id is not None
 
     def block_tokens_for(self, total_tokens: int) -> int:
         """Estimated tokens per block of a build of this size."""

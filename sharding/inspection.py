@@ -64,7 +64,7 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
         yield f"limited to the first {description['limited_to']:,} records in placement order"
     yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
     for name, count in sorted(description["unresolved"].items()):
-        yield f"{f'unresolved: {name}':<28}{count:>12,}"
+        yield f"{f'{name} unknown':<28}{count:>12,}"
     yield ""
     yield f"{'department':<16}{'records':>12}{'shards':>10}{'tokens (est.)':>16}"
     for entry in description["departments"]:

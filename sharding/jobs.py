@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +13,17 @@ from schemas.seals import Seal
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
 from sharding.scratch import PlannedShard, Scratch
-from sharding.sources.formats import FORMATS
+from sharding.sources.adapter import NOTES
+from sharding.sources.adapters import source_of
 from sharding.sources.source import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
 class BlockJob:
-    """Read one block; ``path`` is the input, or its UTF-8 copy."""
+    """Read one block; ``path`` is the input, or its UTF-8 copy.
+
+    ``columns`` is the mapping with which its notes are read; ``lookups`` are the names of the family's lookup tables.
+    """
 
     number: int
     file: SourceFile
@@ -27,11 +32,13 @@ class BlockJob:
     settings: ShardingSettings
     key_path: Path
     scratch: Scratch
+    columns: Mapping[str, str]
+    lookups: Sequence[str] = ()
 
     @property
     def source(self) -> Source:
-        """How to read it."""
-        return FORMATS[self.file.format]
+        """How to read its notes."""
+        return source_of(self.file.format, self.settings.source, NOTES)
 
     @property
     def num_bytes(self) -> int:

@@ -27,6 +27,7 @@ FOLDER = NamedPath(file_okay=False, path_type=Path)
 NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
 MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter", "time")
 SETTING_FLAGS = (
+    "source",
     "format",
     "encoding",
     "seed",
@@ -84,6 +85,7 @@ _BUILD_OPTIONS = [
         multiple=True,
         help="Case feature for strata, again for each; or NAME=year(COLUMN), age_band, sex, icd_chapter, ...",
     ),
+    click.option("--source", help="table, fhir, mimic3, mimic4 or omop; auto recognises a family of files."),
     click.option("--format", help="auto (by suffix), csv, tsv, jsonl or parquet."),
     click.option("--encoding", help="Of text files: utf-8, utf-16, gb18030, cp1252, ..."),
     click.option("--seed", help="Of the placement."),

@@ -81,7 +81,7 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
     rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
     sound = pa.array(reasons == 0)
     # A row without an id is told by its raw cells: two days of one year are two rows.
-    ids = _record_ids(rows.filter(sound), key, has_id=settings.columns.id is not None)
+    ids = _record_ids(rows.filter(sound), key, has_id=settings.has_id)
     return Records(
         table=_shard_rows(resolved.table.filter(sound), ids, key, settings=settings),
         codes=[codes[row] for row in np.flatnonzero(reasons == 0)],
@@ -149,7 +149,7 @@ def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
     """0 for a sound row, else 1 + the index in ``REASONS`` of the first reason against it."""
     text = rows.column("text")
     lengths = pc.binary_length(text).fill_null(0).to_numpy()
-    null_id = _is_null(rows, "id") if settings.columns.id else np.zeros(rows.num_rows, dtype=np.bool_)
+    null_id = _is_null(rows, "id") if settings.has_id else np.zeros(rows.num_rows, dtype=np.bool_)
     null_text = _is_null(rows, "text")
     conditions = [null_id, null_text, lengths == 0, lengths > settings.max_record_bytes]
     return np.select(conditions, range(1, len(conditions) + 1), default=0)
@@ -171,7 +171,7 @@ def _shard_rows(rows: pa.Table, ids: list[bytes], key: RecordKey, *, settings: S
         FEATURE_PREFIX + LENGTH_BAND: bands,
     }
     columns |= {name: rows.column(name) for name in rows.column_names if name.startswith(FEATURE_PREFIX)}
-    schema = shard_schema(settings.columns.feature_names)
+    schema = shard_schema(settings.feature_names)
     return pa.table([columns[name] for name in schema.names], schema=schema).combine_chunks()
 
 

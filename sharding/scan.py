@@ -10,6 +10,7 @@ import pyarrow as pa
 from schemas.seals import publish_with
 from sharding.identity import load_key
 from sharding.jobs import BlockJob
+from sharding.reading import read_block
 from sharding.records import key_schema, to_keys, to_records
 from sharding.scratch import Rejects, ScanReceipt, reusable, write_receipt
 
@@ -29,14 +30,14 @@ def scan_block(job: BlockJob) -> int:
     def write(file: BinaryIO) -> None:
         nonlocal num_records
         with pa.ipc.new_file(file, key_schema(job.settings)) as writer:
-            for rows in job.source.read(job.path, job.span, columns=job.settings.columns.by_role):
+            for rows in read_block(job):
                 records = to_records(rows.table, key, job.settings)
                 writer.write_table(to_keys(records, job.settings))
                 num_records += records.table.num_rows
                 rejects.update(records.rejected)
                 rejects.update({(None, reason): count for reason, count in rows.rejected.items()})
                 departments.update(records.departments)
-                unresolved.update(records.unresolved)
+                unresolved.update(rows.unresolved + records.unresolved)
                 roles_seen.update(rows.roles_seen)
 
     seal = publish_with(path, write, replace=True)

@@ -21,6 +21,7 @@ from sharding.config import ShardingSettings
 from sharding.identity import load_key
 from sharding.jobs import SpillJob
 from sharding.plan import DROPPED
+from sharding.reading import read_block
 from sharding.records import to_records
 from sharding.scratch import Scratch, SpillReceipt, read_receipt, reusable, write_receipt
 
@@ -29,7 +30,7 @@ POSITION = "position"
 
 def spill_schema(settings: ShardingSettings) -> pa.Schema:
     """Of the spill files: a shard's columns, and the record's place in the shard if groups stay together."""
-    schema = shard_schema(settings.columns.feature_names)
+    schema = shard_schema(settings.feature_names)
     return schema if settings.group == "none" else schema.append(pa.field(POSITION, pa.int32()))
 
 
@@ -71,7 +72,7 @@ def _grouped(job: SpillJob) -> Iterator[tuple[int, pa.Table]]:
     key = load_key(block.key_path)
     assignment = _assignment(job)
     start = 0
-    for rows in block.source.read(block.path, block.span, columns=block.settings.columns.by_role):
+    for rows in read_block(block):
         table = to_records(rows.table, key, block.settings).table
         placed = assignment[:, start : start + table.num_rows]
         start += table.num_rows

@@ -17,8 +17,10 @@ from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
 from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile
 from sharding.scratch_folders import start_over
+from sharding.sources.adapter import MIXED, NOTES
+from sharding.sources.adapters import source_of
 from sharding.sources.encodings import transcode
-from sharding.sources.formats import FORMATS, is_text
+from sharding.sources.formats import is_text
 from sharding.sources.source import Span
 
 
@@ -32,9 +34,10 @@ class SealedFile:
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
-    """Cut one input."""
+    """Cut one input of a family; one that holds no notes is made plain, and not cut."""
 
     file: SourceFile
+    family: str
     encoding: str
     utf8: Path
     block_bytes: int
@@ -79,7 +82,8 @@ def survey_inputs(
         return found
     start_over(scratch)
     jobs = [
-        SurveyJob(item.file, settings.encoding, scratch.utf8(number), block_bytes) for number, item in enumerate(sealed)
+        SurveyJob(item.file, settings.source, settings.encoding, scratch.utf8(number), block_bytes)
+        for number, item in enumerate(sealed)
     ]
     cuts = cluster.run(_cut, jobs, title="survey", unit="bytes")
     survey = Survey(
@@ -101,11 +105,13 @@ def _seal(file: SourceFile) -> Seal:
 
 
 def _cut(job: SurveyJob) -> Cut:
-    source, path, utf8 = FORMATS[job.file.format], job.file.path, None
+    path, utf8 = job.file.path, None
     if is_text(job.file.format) and (job.encoding != "utf-8" or job.file.compression):
         transcode(path, job.utf8, job.encoding)
         path, utf8 = job.utf8, seal_file(job.utf8)
-    spans = source.spans(path, job.block_bytes)
+    holds_notes = job.file.use in (NOTES, MIXED)
+    source = source_of(job.file.format, job.family, NOTES)
+    spans = source.spans(path, job.block_bytes) if holds_notes else []
     job.file.check_unchanged()
     return Cut(utf8, spans)
 

@@ -204,7 +204,7 @@ def test_what_a_worker_is_told_holds_neither_key_nor_text(tmp_path: Path, schedu
     with connected(wanted.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(wanted, prepared, cluster)
 
-    told = pickle.dumps(_block_jobs(wanted, prepared, survey))
+    told = pickle.dumps(_block_jobs(prepared, survey))
 
     assert KEY.encode() not in told
     assert bytes.fromhex(KEY) not in told

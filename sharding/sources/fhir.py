@@ -35,6 +35,8 @@ from sharding.sources.keyed import KEY
 from sharding.sources.source import Header, Source
 
 RESOURCES = "resources"
+# A record without an id is rejected later; not every note has an encounter; who has no date has no year, which counts.
+UNCOUNTED = ("id", "encounter", "time")
 
 _TYPE_OF_WORD = {name.lower(): name for name in RESOURCE_TYPES}
 
@@ -78,7 +80,8 @@ class FhirAdapter:
         known = _known(rows.filter(sound), lookups)
         table = pa.table({**known, "text": texts.filter(sound)})
         unresolved = Counter({role.removeprefix(FEATURE_PREFIX): known[role].null_count for role in known})
-        del unresolved["id"], unresolved["encounter"]  # none is sound: the first is rejected, the second is no answer
+        for role in UNCOUNTED:
+            del unresolved[role]
         filled = table.column("department").fill_null(UNKNOWN)
         return Adapted(
             table.set_column(table.column_names.index("department"), "department", filled), rejected, +unresolved
@@ -122,6 +125,7 @@ def _known(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> dict[str, pa.Arra
         ),
         "patient": _ids(patients[KEY], rows.column("patient"), PATIENT),
         "encounter": _ids(encounters[KEY], rows.column("encounter"), ENCOUNTER),
+        "time": rows.column("date"),
         f"{FEATURE_PREFIX}age_band": pa.array(bands, pa.large_string()),
         f"{FEATURE_PREFIX}note_type": rows.column("note_type"),
         f"{FEATURE_PREFIX}sex": map_distinct(patients["sex"], sex_of),

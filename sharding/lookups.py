@@ -1,0 +1,128 @@
+"""What side files say, made once into tables to look notes up in, which every task maps from the disk.
+
+One task makes them all, so that both passes and every worker see the same; like all scratch files they are sealed, and
+a resumed build uses them only if they are intact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from schemas.documents import Document, read_document, write_document
+from schemas.errors import IntegrityError
+from schemas.seals import Seal, check_seal, label, publish_with
+from sharding.inputs import SourceFile
+from sharding.scratch import Scratch
+from sharding.sources.adapters import ADAPTERS, source_of
+
+
+class Lookups(Document):
+    """The seal of each lookup table, and the rows of side files that could not be read, by reason."""
+
+    kind = "exactppl.scratch.lookups"
+
+    tables: dict[str, Seal]
+    rejected: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """A file that says more about notes; ``path`` is the input, or its plain UTF-8 copy."""
+
+    file: SourceFile
+    path: Path
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJob:
+    """Make the lookup tables of a family from its side files."""
+
+    family: str
+    sides: Sequence[SideFile]
+    scratch: Scratch
+    block_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Its share of the work."""
+        return sum(side.file.num_bytes for side in self.sides)
+
+
+def make_lookups(job: LookupJob) -> Lookups:
+    """Write the lookup tables and their seals, unless an earlier try has."""
+    finished = _intact(job.scratch)
+    if finished:
+        return finished
+    sides, rejected = _side_tables(job)
+    made = ADAPTERS[job.family].lookups(sides)
+    seals = {name: _write(_table_path(job.scratch, name), made[name]) for name in sorted(made)}
+    for side in job.sides:
+        side.file.check_unchanged()
+    lookups = Lookups(tables=seals, rejected=dict(sorted(rejected.items())))
+    write_document(_index_path(job.scratch), lookups, replace=True)
+    return lookups
+
+
+def open_lookups(scratch: Scratch, names: Sequence[str]) -> dict[str, pa.Table]:
+    """Map lookup tables from the disk; only what is looked at is read.
+
+    Raises:
+        IntegrityError: a table cannot be read.
+    """
+    return {name: _mapped(_table_path(scratch, name)) for name in names}
+
+
+def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], Counter[str]]:
+    """All rows of the side files of each use; a column that a file lacks is null there."""
+    parts: dict[str, list[pa.Table]] = {}
+    rejected: Counter[str] = Counter()
+    for side in job.sides:
+        source = source_of(side.file.format, job.family, side.file.use)
+        nothing = pa.schema([(name, pa.large_string()) for name in side.columns]).empty_table()
+        tables = parts.setdefault(side.file.use, [])
+        tables.append(nothing)
+        for span in source.spans(side.path, job.block_bytes):
+            for rows in source.read(side.path, span, columns=side.columns):
+                tables.append(rows.table)
+                rejected.update(rows.rejected)
+    return {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}, rejected
+
+
+def _write(path: Path, table: pa.Table) -> Seal:
+    def write(file: object) -> None:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+
+    return publish_with(path, write, replace=True)
+
+
+def _mapped(path: Path) -> pa.Table:
+    try:
+        with pa.memory_map(str(path)) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (pa.ArrowException, OSError):
+        raise IntegrityError(f"{label(path)}: no readable lookup table; run again to make it again") from None
+
+
+def _intact(scratch: Scratch) -> Lookups | None:
+    try:
+        lookups = read_document(_index_path(scratch), Lookups)
+        for name, seal in lookups.tables.items():
+            check_seal(_table_path(scratch, name), seal)
+    except IntegrityError:
+        return None
+    return lookups
+
+
+def _index_path(scratch: Scratch) -> Path:
+    return scratch.folder / "lookups.json"
+
+
+def _table_path(scratch: Scratch, name: str) -> Path:
+    return scratch.folder / "lookups" / f"{name}.arrow"

@@ -1,0 +1,28 @@
+"""The records of a block as rows of roles: one way for both passes, so that they cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sharding.jobs import BlockJob
+from sharding.lookups import open_lookups
+from sharding.sources.adapters import ADAPTERS
+from sharding.sources.source import Rows
+
+
+def read_block(job: BlockJob) -> Iterator[Rows]:
+    """Read a block; of a family of files its adapter turns rows of notes into rows of roles.
+
+    Raises:
+        DataError: the file cannot be read as its format.
+        IntegrityError: a lookup table cannot be read.
+    """
+    adapter = ADAPTERS.get(job.settings.source)
+    found = job.source.read(job.path, job.span, columns=job.columns)
+    if adapter is None:
+        yield from found
+        return
+    lookups = open_lookups(job.scratch, job.lookups)
+    for rows in found:
+        adapted = adapter.records(rows.table, lookups)
+        yield Rows(adapted.table, rows.rejected + adapted.rejected, rows.roles_seen, adapted.unresolved)

@@ -1,0 +1,121 @@
+"""Which family the inputs are of, and what each file is for: told by names and columns, said, and never guessed.
+
+With a column for the note named, every file is a table of notes. Otherwise a family is taken if it was asked for, or if
+it is the only one that finds notes among the inputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from schemas.errors import UsageError
+from sharding.config import ShardingSettings, mapping_problem
+from sharding.inputs import MAX_NAMES_SAID, SourceFile, check_columns, head_of
+from sharding.sources.adapter import MIXED, NOTES, Adapter
+from sharding.sources.adapters import ADAPTERS, AUTO, TABLE
+from sharding.sources.compression import COMPRESSIONS
+from sharding.sources.formats import FORMATS, SUFFIXES
+
+Mappings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What a build reads.
+
+    Attributes:
+        settings: Their ``source`` is ``table`` or a family, never ``auto``.
+        files: Those that are of use, which each of them tells.
+        note_columns: How to read the notes of a file: name in the table that is read → column, by path.
+        side_columns: How to read what a file says beside notes.
+        ignored: Files that are of no use to the family.
+    """
+
+    settings: ShardingSettings
+    files: list[SourceFile]
+    note_columns: Mapping[Path, Mappings]
+    side_columns: Mapping[Path, Mappings] = field(default_factory=dict)
+    ignored: Sequence[SourceFile] = ()
+
+
+def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recognised:
+    """Find out what the files are.
+
+    Raises:
+        UsageError: a mapped column is missing, no family or more than one fits, or columns are mapped for a family that
+            knows its own.
+        DataError: a file has no readable header.
+    """
+    if settings.is_table:
+        check_columns(files, settings)
+        columns = dict.fromkeys((file.path for file in files), settings.columns.by_role)
+        return Recognised(settings.model_copy(update={"source": TABLE}), list(files), columns)
+    names = list(ADAPTERS) if settings.source == AUTO else [settings.source]
+    found = {name: _uses(files, ADAPTERS[name], settings) for name in names}
+    fitting = [name for name, members in found.items() if any(_holds_notes(file) for file in members.files)]
+    if len(fitting) != 1:
+        raise UsageError(_said_unfit(fitting, settings, num_files=len(files)))
+    if problem := mapping_problem(settings.columns, fitting[0]):
+        raise UsageError(f"source: {problem}")
+    return found[fitting[0]]
+
+
+def notices_of(recognised: Recognised) -> list[str]:
+    """What was recognised and what is left out, in one line each; nothing for plain tables."""
+    name = recognised.settings.source
+    if name == TABLE:
+        return []
+    counts = Counter(file.use for file in recognised.files)
+    said = [f"source: {name}, by {', '.join(f'{count} of {use}' for use, count in sorted(counts.items()))}"]
+    names = [file.path.name for file in recognised.ignored]
+    more = f" and {len(names) - MAX_NAMES_SAID} more" if len(names) > MAX_NAMES_SAID else ""
+    if names:
+        said.append(f"inputs: files of no use to source {name} are left out: {', '.join(names[:MAX_NAMES_SAID])}{more}")
+    return said
+
+
+def _uses(files: Sequence[SourceFile], adapter: Adapter, settings: ShardingSettings) -> Recognised:
+    used, ignored = [], []
+    note_columns: dict[Path, Mappings] = {}
+    side_columns: dict[Path, Mappings] = {}
+    for file in files:
+        source = adapter.source(NOTES, FORMATS[file.format])
+        header = source.header(file.path, head_of(file, settings.encoding))
+        use = adapter.use_of(_stem(file.path), header)
+        if use is None:
+            ignored.append(file)
+            continue
+        used.append(replace(file, use=use))
+        if use in (NOTES, MIXED):
+            note_columns[file.path] = adapter.columns(NOTES, header)
+        if use != NOTES:
+            side_columns[file.path] = adapter.columns(use, header)
+    return Recognised(settings.model_copy(update={"source": adapter.name}), used, note_columns, side_columns, ignored)
+
+
+def _holds_notes(file: SourceFile) -> bool:
+    return file.use in (NOTES, MIXED)
+
+
+def _stem(path: Path) -> str:
+    name = path.name.lower()
+    for suffix in (*COMPRESSIONS, *SUFFIXES):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _said_unfit(fitting: Sequence[str], settings: ShardingSettings, *, num_files: int) -> str:
+    if fitting:
+        return f"inputs: the files look like {' and like '.join(fitting)}; say which with --source"
+    if settings.source == AUTO:
+        families = ", ".join(ADAPTERS)
+        return (
+            f"inputs: columns.text (--text) is not set, and the {num_files} files are not recognised as {families}; "
+            "name the column of the note with --text, or the family with --source"
+        )
+    return (
+        f"inputs: none of the {num_files} files holds notes of source {settings.source}; check the inputs or --source"
+    )

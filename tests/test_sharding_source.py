@@ -1,0 +1,244 @@
+"""Families of files in a build: recognised and said, side files sealed, whatever is unknown counted, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.errors import UsageError
+from schemas.folders import open_build
+from schemas.verification import read_shard, verify_build
+from sharding.build import prepare, survey_blocks
+from sharding.cli import cli
+from sharding.cluster import connected
+from sharding.config import ShardingSettings
+from sharding.inputs import find_files
+from sharding.lookups import LookupJob, make_lookups, open_lookups
+from sharding.recognition import notices_of, recognise
+from tests.builds import COLUMNS, build, records_of, request, some_rows, write_rows
+from tests.commands import run_command
+from tests.fhir_exports import document, export, write_export, write_lines
+
+EXPORT = export(num_patients=7, num_documents=60, version=4)
+
+
+def _build(inputs: list[Path], corpus: Path, scheduler: str, **changes: Any) -> Any:
+    return build(inputs, corpus, scheduler, columns={}, target_tokens=60, block_tokens=20, **changes)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_files_and_blocks_of_an_export_do_not_matter(tmp_path: Path, scheduler: str, version: int) -> None:
+    """One file per type, many files per type, or all in one file, in blocks of any size: the same shards."""
+    resources = export(num_patients=7, num_documents=60, version=version)
+    single = write_export(tmp_path / "single", resources)
+    many = write_export(tmp_path / "many", resources, num_files=3)
+    mixed = write_lines(tmp_path / "mixed.ndjson", sorted(resources, key=lambda item: item["id"]))
+
+    made = [
+        _build([single], tmp_path / "one", scheduler),
+        _build([many], tmp_path / "two", scheduler, block_bytes=1_000, source="fhir"),
+        _build([mixed], tmp_path / "three", scheduler, block_bytes=700),
+    ]
+
+    assert len({item.manifest.content_digest for item in made}) == 1
+    assert verify_build(made[1], deep=True)["records"] == 60
+    assert made[0].manifest.unresolved == {}
+    assert made[0].manifest.features == ["age_band", "length_band", "note_type", "sex", "year"]
+    assert Counter(row["department"] for row in records_of(made[0])) == dict.fromkeys(
+        ("Ward 0", "Ward 1", "Service 2", "Clinic 3", "class-4"), 12
+    )
+
+
+def test_side_files_are_inputs_that_hold_no_records(tmp_path: Path, scheduler: str) -> None:
+    """Each is sealed in the manifest with no record read; another side file makes another build."""
+    folder = write_export(tmp_path / "in", [*EXPORT, document("gone", status="entered-in-error")])
+    before = _build([folder], tmp_path / "one", scheduler)
+    patients = folder / "Patient.000.ndjson"
+    patients.write_bytes(patients.read_bytes().splitlines(keepends=True)[0])
+
+    after = _build([folder], tmp_path / "two", scheduler)
+
+    assert sorted(item.num_read for item in before.manifest.inputs) == [0, 0, 0, 61]
+    assert before.manifest.ledger.rejected == {"entered_in_error": 1}
+    assert before.manifest.ledger.balances
+    assert after.manifest.build_id != before.manifest.build_id
+    assert after.manifest.unresolved == {"age_band": 51, "sex": 51}
+
+
+def test_missing_side_files_leave_unknowns_that_are_counted(tmp_path: Path, scheduler: str) -> None:
+    """Notes alone build too; departments and features that nobody knows are counted, also for duplicates."""
+    folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] == "DocumentReference"])
+    again = write_lines(tmp_path / "DocumentReference.again.ndjson", [EXPORT[4]])
+
+    made = _build([folder, again], tmp_path / "corpus", scheduler)
+
+    assert made.manifest.ledger.duplicates == {"identical": 1}
+    assert made.manifest.unresolved == {"age_band": 61, "department": 37, "sex": 61}
+    assert sum(row["department"] == "UNKNOWN" for row in records_of(made)) == 36
+
+
+def test_the_commands_say_what_is_unknown_and_left_out(
+    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``build``, ``plan`` and ``inspect`` count unknown departments; a stray file is named; texts and names are not."""
+    folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] != "Encounter"])
+    (folder / "log.ndjson").write_text('{"eventId": "kickoff"}\n')
+    out = ["--out", tmp_path / "corpus", "--scheduler", scheduler]
+
+    planned = run_command(cli, ["plan", folder, *out], capsys)
+    built = run_command(cli, ["build", folder, *out], capsys)
+    shown = run_command(cli, ["inspect", tmp_path / "corpus"], capsys)
+    told = json.loads(run_command(cli, ["inspect", tmp_path / "corpus", "--json"], capsys).out)
+
+    assert [done.code for done in (planned, built, shown)] == [0, 0, 0]
+    assert all("department unknown" in done.out for done in (planned, built, shown))
+    assert told["unresolved"] == {"department": 24}
+    assert "source: fhir, by 1 of notes, 2 of resources" in built.err
+    assert "left out: log.ndjson" in built.err
+    assert not any(word in built.out + built.err for word in ("Ward", "note d", "Clinic"))
+
+
+def test_groups_come_from_the_family(tmp_path: Path, scheduler: str) -> None:
+    """``--group patient`` needs no mapping, and a patient's records of a department stay in one shard."""
+    folder = write_export(tmp_path / "in", export(num_patients=7, num_documents=300, version=4))
+
+    made = _build([folder], tmp_path / "corpus", scheduler, group="patient")
+
+    shards = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    places = [
+        {(row["department"], row["patient_id"]) for row in table.select(["department", "patient_id"]).to_pylist()}
+        for table in shards
+    ]
+    assert sum(map(len, places)) == len(set().union(*places)) == 35
+    assert len(shards) > 5
+
+
+def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
+    """A resumed build uses a lookup table only if it is, byte for byte, what was sealed."""
+    folder = write_export(tmp_path / "in", EXPORT)
+    wanted = request([folder], tmp_path / "corpus", scheduler, columns={})
+    prepared = prepare(wanted)
+    job = LookupJob("fhir", [], prepared.scratch, 1 << 20)
+    made = make_lookups(job)
+    path = next((prepared.scratch.folder / "lookups").glob("*.arrow"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    untouched = {item: item.stat().st_mtime_ns for item in path.parent.iterdir()}
+
+    again = make_lookups(job)
+    kept = make_lookups(job)
+
+    assert again == made == kept
+    assert all(item.stat().st_mtime_ns > old for item, old in untouched.items())
+    assert all(table.num_rows == 0 for table in open_lookups(prepared.scratch, sorted(made.tables)).values())
+
+
+def test_a_survey_cuts_notes_only(tmp_path: Path, scheduler: str) -> None:
+    """Side files have no blocks, whatever their size."""
+    folder = write_export(tmp_path / "in", EXPORT)
+    wanted = request([folder], tmp_path / "corpus", scheduler, columns={}, block_bytes=100)
+    prepared = prepare(wanted)
+
+    with connected(wanted.cluster, prepared.scratch.workers()) as cluster:
+        survey = survey_blocks(wanted, prepared, cluster)
+
+    assert {prepared.sealed[block.file].file.use for block in survey.blocks} == {"notes"}
+    assert len(survey.files) == 4
+
+
+def test_encodings_and_compression_go_for_side_files_too(tmp_path: Path, scheduler: str) -> None:
+    """An export in UTF-16 gives the same records as in UTF-8."""
+    plain = write_export(tmp_path / "plain", EXPORT)
+    coded = tmp_path / "coded"
+    coded.mkdir()
+    for path in plain.iterdir():
+        (coded / path.name).write_bytes(path.read_bytes().decode().encode("utf-16"))
+
+    one = _build([plain], tmp_path / "one", scheduler)
+    two = _build([coded], tmp_path / "two", scheduler, encoding="utf-16")
+
+    assert one.manifest.content_digest == two.manifest.content_digest
+
+
+def test_a_mapped_note_column_makes_a_table(tmp_path: Path) -> None:
+    """With --text the files are plain tables, whatever they look like; auto and table are one build."""
+    path = write_lines(tmp_path / "DocumentReference.ndjson", [document("d")])
+    files = find_files([str(path)], "auto").files
+
+    found = [
+        recognise(files, ShardingSettings.model_validate({"columns": {"text": "id"}, "source": source}))
+        for source in ("auto", "table")
+    ]
+
+    assert found[0] == found[1]
+    assert found[0].settings.source == "table"
+    assert notices_of(found[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "--text"),
+        ({"source": "fhir"}, "none of the 1 files holds notes of source fhir"),
+    ],
+)
+def test_files_of_no_family_are_refused_with_the_cure(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    """No note column and no family: what to give is said, and no cell is quoted."""
+    files = find_files([str(write_rows(tmp_path / "in.csv", some_rows(3)))], "auto").files
+
+    with pytest.raises(UsageError, match=message) as caught:
+        recognise(files, ShardingSettings.model_validate({"columns": {}, **settings}))
+
+    assert "note 1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", [["--source", "fhir"], []])
+def test_mappings_beside_a_family_are_refused(
+    tmp_path: Path, source: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 names the flags and the features that the family makes."""
+    path = write_lines(tmp_path / "DocumentReference.ndjson", [document("d")])
+    flags = ["--patient", "mrn", "--feature", "unit=ward", *source]
+
+    done = run_command(cli, ["build", path, "--out", tmp_path / "corpus", *flags], capsys)
+
+    assert done.code == 2
+    assert all(part in done.err for part in ("--patient", "--feature unit=…", "age_band, note_type, sex, year"))
+
+
+def test_an_unknown_source_is_refused_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 lists what there is."""
+    done = run_command(cli, ["build", tmp_path, "--out", tmp_path / "corpus", "--source", "hl7"], capsys)
+
+    assert done.code == 2
+    assert all(name in done.err for name in ("auto", "table", "fhir", "mimic4", "omop"))
+
+
+def test_a_source_in_the_settings_is_part_of_the_build(tmp_path: Path, scheduler: str) -> None:
+    """Recognised or named, the manifest says the same family, and table builds say table."""
+    folder = write_export(tmp_path / "in", EXPORT[:5])
+    table = write_rows(tmp_path / "in.csv", some_rows(5))
+
+    made = [_build([folder], tmp_path / name, scheduler, source=name) for name in ("auto", "fhir")]
+    plain = build([table], tmp_path / "table", scheduler, columns=COLUMNS)
+
+    assert made[0].manifest == made[1].manifest
+    assert made[0].manifest.config["source"] == "fhir"
+    assert plain.manifest.config["source"] == "table"
+
+
+def test_synthea_builds_whole(shared: Path, tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real export: 1,215 records with departments, and the stray log is named and ignored."""
+    folder = shared / "data" / "synthea_fhir"
+
+    done = run_command(cli, ["build", folder, "--out", tmp_path / "corpus", "--scheduler", scheduler], capsys)
+
+    manifest = open_build(tmp_path / "corpus").manifest
+    assert done.code == 0
+    assert "log.ndjson" in done.err
+    assert (manifest.ledger.num_read, manifest.ledger.num_kept) == (1215, 1215)
+    assert manifest.unresolved == {}
+    assert len(manifest.departments) > 20
