@@ -72,7 +72,8 @@ def test_the_settings_file_is_accepted(tmp_path: Path) -> None:
         name: load_settings(model, name, flags={}, config_file=path, environment={}) for name, model in stages.items()
     }
 
-    assert tomllib.loads(example).keys() == loaded.keys()
+    assert tomllib.loads(example).keys() == loaded.keys() | {"departments"}
+    assert loaded["sharding"].model_dump()["departments"] == tomllib.loads(example)["departments"]
     assert loaded["scoring"].model_dump()["max_length"] == tomllib.loads(example)["scoring"]["max_length"]
 
 
