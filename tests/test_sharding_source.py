@@ -117,6 +117,18 @@ def test_groups_come_from_the_family(tmp_path: Path, scheduler: str) -> None:
     assert len(shards) > 5
 
 
+def test_departments_of_a_family_go_through_the_hospitals_table(tmp_path: Path, scheduler: str) -> None:
+    """Spellings become codes, and what neither a side file nor the table knows is counted once."""
+    folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] != "Encounter"])
+
+    made = _build(
+        [folder], tmp_path / "corpus", scheduler, departments={"ward 0": "W", "WARD 1": "W"}, on_unknown="unknown"
+    )
+
+    assert Counter(row["department"] for row in records_of(made)) == {"W": 24, "UNKNOWN": 36}
+    assert made.manifest.unresolved == {"department": 36}
+
+
 def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
     """A resumed build uses a lookup table only if it is, byte for byte, what was sealed."""
     folder = write_export(tmp_path / "in", EXPORT)
