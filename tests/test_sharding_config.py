@@ -88,3 +88,21 @@ def test_extremes_are_refused(name: str, value: str) -> None:
 def test_limits_of_rejects_are_taken_to_their_ends(limit: str, allowed: int) -> None:
     """Counts, and shares from none to all."""
     assert _settings(max_rejects=limit).allowed_rejects(200) == allowed
+
+
+def test_departments_do_not_show_in_a_repr() -> None:
+    """Dask logs the arguments of tasks that fail, and settings are among them."""
+    made = _settings(departments={"Cardiology": "CARD"}, on_unknown="unknown")
+
+    assert "Cardiology" not in repr(made)
+    assert "CARD" not in repr(made)
+    assert made.departments == {"Cardiology": "CARD"}
+
+
+def test_functions_and_tables_say_the_same() -> None:
+    """A feature as text and as a table make one build."""
+    texts = _settings(columns={"text": "t", "features": {"a": "year(x)", "b": "y"}})
+    tables = _settings(columns={"text": "t", "features": {"a": {"column": "x", "as": "year"}, "b": {"column": "y"}}})
+
+    assert texts.model_dump(mode="json") == tables.model_dump(mode="json")
+    assert texts.columns.by_role == {"text": "t", "feature.a": "x", "feature.b": "y"}
