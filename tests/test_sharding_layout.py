@@ -18,6 +18,7 @@ from scoring.assignment import blocks_of
 from sharding.cli import cli
 from tests.builds import Row, build, write_rows
 from tests.commands import run_command
+from tests.exports import MIMIC4, write_export
 
 HEADER = ("note_id", "note", "unit", "mrn", "at", "years", "code", "gender")
 COLUMNS = {"id": "note_id", "text": "note", "department": "unit", "patient": "mrn", "time": "at"}
@@ -226,3 +227,33 @@ def test_wrong_settings_are_refused_without_a_name(
     assert all(part in done.err for part in said)
     assert "Icu" not in done.err
     assert "ICU" not in done.err
+
+
+def test_notes_of_a_family_are_grouped_too(tmp_path: Path, scheduler: str) -> None:
+    """A patient's notes of a MIMIC-IV export, in one shard and in the order of their chart times."""
+    notes = [
+        {
+            "note_id": f"n{number}",
+            "subject_id": f"p{number % 7}",
+            "note_type": "DS",
+            "text": f"note {number} " * 9,
+            "charttime": f"2150-01-{1 + number * 17 % 28:02d} 10:00:00",
+        }
+        for number in range(80)
+    ]
+    write_export(tmp_path / "in", MIMIC4, {"discharge": notes}, suffix=".csv")
+    changes = {"columns": {}, "source": "mimic4", "group": "patient", "target_tokens": 500}
+
+    made = build([tmp_path / "in"], tmp_path / "c", scheduler, **changes)
+
+    times = {note["note_id"]: note["charttime"] for note in notes}
+    shards: dict[bytes, set[int]] = {}
+    for number, table in enumerate(tables_of(made)):
+        rows = table.to_pylist()
+        for row in rows:
+            shards.setdefault(row["patient_id"], set()).add(number)
+        for one, two in pairwise(rows):
+            assert one["patient_id"] != two["patient_id"] or times[one["raw_id"]] <= times[two["raw_id"]]
+    assert len(made.manifest.shards) > 1
+    assert len(shards) == 7
+    assert {len(found) for found in shards.values()} == {1}
