@@ -26,10 +26,11 @@ from sharding.plan import make_plan
 from sharding.recognition import Recognised, notices_of, recognise
 from sharding.scan import scan_block
 from sharding.scratch import Plan, Scratch, Survey, scratch_of
-from sharding.scratch_folders import clear, clear_abandoned, make_folder
+from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
 from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Span
+from sharding.space import Estimate, check_space, estimate
 from sharding.spill import shard_parts, spill_block
 from sharding.survey import SealedFile, seal_inputs, survey_inputs
 
@@ -49,6 +50,8 @@ class Request:
         cluster: Where the work runs.
         key_path: A record key from elsewhere; the corpus' own when absent.
         block_bytes: Size of the parts in which text files are read.
+        scratch: Folder on another disk for unfinished work; in the corpus when absent.
+        ignore_space: Whether to begin although a disk is too small.
     """
 
     inputs: Sequence[str]
@@ -57,6 +60,8 @@ class Request:
     cluster: ClusterOptions
     key_path: Path | None = None
     block_bytes: int = DEFAULT_BLOCK_BYTES
+    scratch: Path | None = None
+    ignore_space: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +98,37 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
     return build, is_new
 
 
-def plan_corpus(request: Request) -> tuple[Plan, str]:
-    """Do pass 1 only; a build of the same inputs goes on from here. Returns the plan and the id of the build."""
+def plan_corpus(request: Request, *, dry_run: bool = False) -> tuple[Plan, Estimate, str]:
+    """Do pass 1 only; a build of the same inputs goes on from here.
+
+    Args:
+        request: As for a build.
+        dry_run: Keep nothing of it, but what an interrupted build had left before.
+
+    Returns:
+        The plan, what the rest of the build will take, and the build's id.
+    """
     prepared = prepare(request)
-    with locked(prepared.scratch.folder):
-        make_folder(prepared.scratch)
-        with connected(request.cluster, prepared.scratch.workers()) as cluster:
-            survey = survey_blocks(request, prepared, cluster)
-            return _scanned_plan(request, prepared, survey, cluster=cluster), prepared.identity.build_id
+    scratch = prepared.scratch
+    with locked(scratch.folder):
+        is_kept = not dry_run or is_there(scratch.folder)
+        try:
+            make_folder(scratch, None if dry_run and is_kept else request.scratch)
+            with connected(request.cluster, scratch.workers()) as cluster:
+                survey = survey_blocks(request, prepared, cluster)
+                plan = _scanned_plan(request, prepared, survey, cluster=cluster)
+        finally:
+            if not is_kept:
+                clear(scratch)
+    return plan, estimate(plan, survey, prepared.recognised.settings), prepared.identity.build_id
 
 
 def prepare(request: Request) -> Prepared:
     """Everything that can be known before a record is read."""
     found = find_files(request.inputs, request.settings.format)
     check_apart(found, request.corpus)
+    if request.scratch:
+        check_apart(found, request.scratch, "--scratch")
     recognised = recognise(found.files, request.settings)
     for line in notices_of(recognised):
         notice(line)
@@ -134,7 +156,7 @@ def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Sur
 
 
 def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
-    make_folder(prepared.scratch)
+    make_folder(prepared.scratch, request.scratch)
     try:
         make_closed(folder)
     except OSError as error:
@@ -142,6 +164,8 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
         plan = _scanned_plan(request, prepared, survey, cluster=cluster)
+        expected = estimate(plan, survey, prepared.recognised.settings)
+        check_space(expected, prepared.scratch, folder, ignore=request.ignore_space)
         _write_shards(request, prepared, survey, plan=plan, cluster=cluster)
     # The workers are gone: nothing writes into the build any more.
     manifest = make_manifest(

@@ -19,6 +19,7 @@ def cli() -> None:
 
 
 @cli.command()
+@click.option("--ignore-space", is_flag=True, help="Begin although a disk seems too small.")
 @build_options
 def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
     """Build shards from CSV, TSV, JSON Lines and Parquet files, globs or folders.
@@ -42,8 +43,9 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
 
 
 @cli.command()
+@click.option("--dry-run", is_flag=True, help="Keep nothing of what was read, but the record key if it is new.")
 @build_options
-def plan(*, as_json: bool, verbose: int, **flags: Any) -> None:
+def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
     """Read the inputs once and show what a build would write; a build of the same inputs goes on from there."""
     from schemas.logs import setup_logging
     from sharding.build import plan_corpus
@@ -51,7 +53,7 @@ def plan(*, as_json: bool, verbose: int, **flags: Any) -> None:
 
     setup_logging(verbose)
     with terminates_cleanly():
-        description = describe_plan(*plan_corpus(request_of(flags)))
+        description = describe_plan(*plan_corpus(request_of(flags), dry_run=dry_run))
     emit({**description, "status": "planned"}, lines_of(description), as_json=as_json)
 
 

@@ -122,18 +122,18 @@ def find_files(names: Sequence[str], wanted_format: str) -> Found:
     return Found(files, folders, num_unknown=len(unknown), num_hidden=len(hidden - chosen.keys()))
 
 
-def check_apart(found: Found, corpus: Path) -> None:
-    """The corpus is not among what is read: a second build would read the first.
+def check_apart(found: Found, place: Path, said: str = "--out") -> None:
+    """A folder that is written to, given by the flag ``said``, is not among what is read: a second build would read it.
 
     Raises:
         UsageError: names the input.
     """
-    place = corpus.resolve()
+    place = place.resolve()
     around = [path for path in found.folders if place.is_relative_to(path.resolve())]
     inside = [file.path for file in found.files if file.path.resolve().is_relative_to(place)]
     for path in [*around, *inside][:1]:
         raise UsageError(
-            f"{label(path)}: an input that holds the corpus or lies in it; name a corpus outside with --out"
+            f"{label(path)}: an input that holds the folder of {said} or lies in it; name a folder outside with {said}"
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger
 from sharding.scratch import Plan
+from sharding.space import Estimate
 
 
 def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
@@ -34,8 +36,8 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
     }
 
 
-def describe_plan(plan: Plan, build_id: str) -> dict[str, Any]:
-    """Totals of a plan as one JSON object."""
+def describe_plan(plan: Plan, expected: Estimate, build_id: str) -> dict[str, Any]:
+    """Totals of a plan as one JSON object, and what the rest of the build is expected to take."""
     departments = []
     for code, ledger in sorted(plan.departments.items()):
         own = [shard for shard in plan.shards if shard.department == code]
@@ -49,6 +51,7 @@ def describe_plan(plan: Plan, build_id: str) -> dict[str, Any]:
         "block_tokens": plan.block_tokens,
         "num_inputs": len(plan.num_read),
         "num_shards": len(plan.shards),
+        "expected": asdict(expected),
         "estimated_tokens": sum(shard.estimated_tokens for shard in plan.shards),
         "ledger": plan.ledger.model_dump(mode="json"),
         "unresolved": plan.unresolved,
@@ -76,6 +79,17 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     totals = (description["ledger"]["num_kept"], description["num_shards"], description["estimated_tokens"])
     yield f"{'all':<16}{totals[0]:>12,}{totals[1]:>10,}{totals[2]:>16,}"
     yield from balance_lines(Balance.model_validate(description["balance"]))
+    yield from expected_lines(description.get("expected"))
+
+
+def expected_lines(expected: dict[str, int] | None) -> Iterator[str]:
+    """What a build that was only planned is expected to take; nothing for one that is there."""
+    if expected is None:
+        return
+    yield ""
+    yield f"{'blocks (est.)':<28}{expected['num_blocks']:>16,}"
+    for name, said in (("spill_bytes", "scratch"), ("shard_bytes", "shards"), ("worker_bytes", "memory of a worker")):
+        yield f"{f'{said}, bytes (est.)':<28}{expected[name]:>16,}"
 
 
 def purge_lines(result: dict[str, Any]) -> Iterator[str]:

@@ -106,6 +106,7 @@ _BUILD_OPTIONS = [
     click.option("--tls-cert", type=EXISTING_FILE, help="For tls://: PEM file of our certificate."),
     click.option("--tls-key", type=EXISTING_FILE, help="For tls://: PEM file of its key, without a password."),
     click.option("--insecure", is_flag=True, help="Allow a scheduler on another machine in the clear."),
+    click.option("--scratch", type=FOLDER, help="Another disk for unfinished work; all workers must see it."),
     click.option("--read-block-bytes", type=click.IntRange(1, 1 << 30), help="Text is read in parts of this size."),
 ]
 
@@ -132,6 +133,8 @@ def request_of(flags: dict[str, Any]) -> Request:
         cluster=_cluster(flags),
         key_path=flags["record_key"],
         block_bytes=flags["read_block_bytes"] or DEFAULT_BLOCK_BYTES,
+        scratch=flags["scratch"].absolute() if flags["scratch"] else None,
+        ignore_space=flags.get("ignore_space", False),
     )
 
 

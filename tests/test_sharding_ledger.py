@@ -136,7 +136,7 @@ def test_a_plan_writes_no_build_and_a_build_goes_on_from_it(tmp_path: Path, sche
     source = write_rows(tmp_path / "in.csv", [("1", "a", "d", "p"), ("2", "b", "e", "p")])
     wanted = request([source], tmp_path / "corpus", scheduler)
 
-    plan, build_id = plan_corpus(wanted)
+    plan, _, build_id = plan_corpus(wanted)
     is_dry = not (tmp_path / "corpus" / "builds").exists()
     made = build([source], tmp_path / "corpus", scheduler)
 
