@@ -69,7 +69,7 @@ def notices_of(recognised: Recognised) -> list[str]:
     if name == TABLE:
         return []
     counts = Counter(file.use for file in recognised.files)
-    said = [f"source: {name}, by {', '.join(f'{count} of {use}' for use, count in sorted(counts.items()))}"]
+    said = [f"source: {name}; files: {', '.join(f'{count} of {use}' for use, count in sorted(counts.items()))}"]
     names = [file.path.name for file in recognised.ignored]
     more = f" and {len(names) - MAX_NAMES_SAID} more" if len(names) > MAX_NAMES_SAID else ""
     if names:

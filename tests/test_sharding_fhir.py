@@ -272,7 +272,14 @@ def test_a_file_is_taken_for_what_name_and_beginning_agree_on(
     stem: str, types: list[str], closed: bool, use: str | None
 ) -> None:
     """A file whose end has not been seen is read for everything unless its name says what it holds."""
-    assert FHIR.use_of(stem, Header(tuple(types), closed=closed)) == use
+    header = Header(tuple(f"resourceType={name}" for name in types), closed=closed)
+
+    assert FHIR.use_of(stem, header) == use
+
+
+def test_a_table_is_no_export() -> None:
+    """Columns that are called like resources make no FHIR of a table."""
+    assert FHIR.use_of("patient", Header(("Patient", "DocumentReference"), closed=True)) is None
 
 
 def test_a_head_tells_its_types(tmp_path: Path) -> None:
@@ -286,13 +293,15 @@ def test_a_head_tells_its_types(tmp_path: Path) -> None:
 
     whole, part = source.header(path, content), source.header(path, content[:60])
 
-    assert whole == Header(("Patient", "Binary"), closed=True)
-    assert part == Header(("Patient",), closed=False)
+    assert whole == Header(("resourceType=Patient", "resourceType=Binary"), closed=True)
+    assert part == Header(("resourceType=Patient",), closed=False)
 
 
-def test_notes_in_a_file_of_another_name_are_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_notes_in_a_file_of_another_name_are_not_lost(tmp_path: Path, is_hidden: bool) -> None:
     """A file that is taken for patients and holds a note after its beginning is refused."""
-    path = write_lines(tmp_path / "Patient.ndjson", [{"resourceType": "Patient", "id": "p"}, document("secret")])
+    note = {"id": "secret", **({"resourceType": "DocumentReference"} if is_hidden else document("secret"))}
+    path = write_lines(tmp_path / "Patient.ndjson", [{"resourceType": "Patient", "id": "p"}, note])
 
     with pytest.raises(DataError, match="holds notes") as caught:
         _read(path, RESOURCES)

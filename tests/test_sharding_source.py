@@ -97,7 +97,7 @@ def test_the_commands_say_what_is_unknown_and_left_out(
     assert [done.code for done in (planned, built, shown)] == [0, 0, 0]
     assert all("department unknown" in done.out for done in (planned, built, shown))
     assert told["unresolved"] == {"department": 24}
-    assert "source: fhir, by 1 of notes, 2 of resources" in built.err
+    assert "source: fhir; files: 1 of notes, 2 of resources" in built.err
     assert "left out: log.ndjson" in built.err
     assert not any(word in built.out + built.err for word in ("Ward", "note d", "Clinic"))
 

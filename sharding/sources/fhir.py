@@ -18,7 +18,7 @@ from schemas.tables import FEATURE_PREFIX
 from sharding.features import age_band, map_distinct, sex_of, year_of, years_between
 from sharding.sources.adapter import MIXED, NOTES, UNKNOWN, Adapted
 from sharding.sources.fhir_attachments import NO_CONTENT, text_of
-from sharding.sources.fhir_notes import NOTE_COLUMNS, FhirNotes
+from sharding.sources.fhir_notes import NOTE_COLUMNS, TYPE_MARK, FhirNotes
 from sharding.sources.fhir_references import reference_key
 from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, find_resources, lookup_tables
 from sharding.sources.fhir_types import (
@@ -50,7 +50,8 @@ class FhirAdapter:
 
     def use_of(self, stem: str, header: Header) -> str | None:
         """See ``Adapter``."""
-        types = RESOURCE_TYPES & set(header.columns)
+        marked = [column for column in header.columns if column.startswith(TYPE_MARK)]
+        types = {column.removeprefix(TYPE_MARK) for column in marked}
         words = {_TYPE_OF_WORD[word] for word in re.split(r"[^a-z]+", stem) if word in _TYPE_OF_WORD}
         is_certain = header.closed or words == types
         if not types or (is_certain and not types & (NOTE_TYPES | SIDE_TYPES)):

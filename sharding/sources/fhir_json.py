@@ -40,9 +40,9 @@ def resource_of(line: bytes) -> Resource | str:
 
 
 def string(parent: Resource, name: str) -> str | None:
-    """A string of an object; FHIR has no empty strings, so one counts as absent."""
+    """A string of an object; FHIR has no empty or blank strings, so one counts as absent."""
     value = parent.get(name)
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def child(parent: Resource, name: str) -> Resource:

@@ -31,8 +31,10 @@ from sharding.sources.fhir_types import (
     ENCOUNTER,
     NOTE_TYPES,
     ORGANIZATION,
+    OTHER_TYPES,
     PATIENT,
     RESOURCE_TYPES,
+    SIDE_TYPES,
 )
 from sharding.sources.source import INVALID_UNICODE, MALFORMED, UTF8_BOM, Header, Rows, Source, Span, string_table
 
@@ -50,6 +52,9 @@ NOTE_COLUMNS = (
     "note_type",
 )
 LOINC = "http://loinc.org"
+NO_NOTES = SIDE_TYPES | OTHER_TYPES
+# No column of a table is called so: a table of patients is no FHIR resource.
+TYPE_MARK = f"{RESOURCE_TYPE}="
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class FhirNotes:
     lines: Source
 
     def header(self, path: Path, head: bytes) -> Header:
-        """See ``Source``; the columns are the types of the resources in the head."""
+        """See ``Source``; each column is ``TYPE_MARK`` with a type of resource that is in the head."""
         types: dict[str, None] = {}
         for line in head.removeprefix(UTF8_BOM).split(b"\n"):
             found = leading_type(line)
@@ -68,7 +73,7 @@ class FhirNotes:
                 found = None if isinstance(resource, str) else string(resource, RESOURCE_TYPE)
             if found in RESOURCE_TYPES:
                 types[found] = None
-        return Header(tuple(types), closed=path.stat().st_size == len(head))
+        return Header(tuple(TYPE_MARK + name for name in types), closed=path.stat().st_size == len(head))
 
     def spans(self, path: Path, block_bytes: int) -> list[Span]:
         """See ``Source``."""
@@ -79,7 +84,7 @@ class FhirNotes:
         cells: dict[str, list[bytes | None]] = {name: [] for name in NOTE_COLUMNS}
         rejected: Counter[str] = Counter()
         for line in resource_lines(path, span):
-            if leading_type(line) in RESOURCE_TYPES - NOTE_TYPES:
+            if leading_type(line) in NO_NOTES:
                 continue
             for row in _rows_of(line):
                 values = row if isinstance(row, str) else _encoded(row)

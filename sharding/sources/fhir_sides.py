@@ -6,14 +6,16 @@ CodeableConcepts and its ``serviceType`` a list of CodeableReferences; both form
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from schemas.errors import DataError
 from schemas.seals import label
@@ -36,8 +38,8 @@ from sharding.sources.fhir_types import (
     ENCOUNTER,
     NOTE_TYPES,
     ORGANIZATION,
+    OTHER_TYPES,
     PATIENT,
-    RESOURCE_TYPES,
     SIDE_TYPES,
 )
 from sharding.sources.keyed import KEY, find, keyed, latest, values_at
@@ -49,10 +51,13 @@ FIELDS = {
     ORGANIZATION: ("name",),
     BINARY: ("content_type", "data"),
 }
-SIDE_COLUMNS = (KEY, "type", "updated", "identifiers", *(name for names in FIELDS.values() for name in names))
+# An identifier is a row of its own, whose target is the key of the resource that has it.
 IDENTIFIERS = "identifiers"
 TARGET = "target"
+SIDE_COLUMNS = (KEY, "type", "updated", TARGET, *(name for names in FIELDS.values() for name in names))
 NEVER = -(2**63)
+PARSED_AT_ONCE = 1 << 20
+NO_SIDES = NOTE_TYPES | OTHER_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +80,19 @@ class FhirSides:
         cells: dict[str, list[bytes | None]] = {name: [] for name in SIDE_COLUMNS}
         rejected: Counter[str] = Counter()
         for line in resource_lines(path, span):
-            kind = leading_type(line)
-            if kind in NOTE_TYPES and not self.holds_notes:
+            if leading_type(line) in (NO_SIDES if self.holds_notes else OTHER_TYPES):
+                continue
+            sides = _sides_of(line)
+            if isinstance(sides, str):
+                rejected[sides] += not self.holds_notes  # otherwise whoever reads the notes has counted it
+                continue
+            if sides is None and not self.holds_notes:
                 raise DataError(
                     f"{label(path)}: holds notes, but its name and its beginning say that it holds none; rename it"
                 )
-            values = [] if kind in RESOURCE_TYPES - SIDE_TYPES else _side(line)
-            if isinstance(values, str):
-                rejected[values] += not self.holds_notes  # otherwise whoever reads the notes has counted it
-                continue
-            for name, value in zip(SIDE_COLUMNS if values else (), values, strict=True):
-                cells[name].append(value)
+            for values in sides or []:
+                for name, value in zip(SIDE_COLUMNS, values, strict=True):
+                    cells[name].append(value)
         yield Rows(string_table(cells)[0].select(list(columns)), +rejected, frozenset(columns))
 
 
@@ -96,15 +103,9 @@ def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
     """
     empty = pa.schema([(name, pa.large_string()) for name in SIDE_COLUMNS]).empty_table()
     whole = pa.concat_tables([empty, *sides])
-    tables = {kind: _of_type(whole, kind) for kind in FIELDS}
-    pairs = [
-        (identifier, row[KEY])
-        for kind in (PATIENT, ENCOUNTER, ORGANIZATION)
-        for row in tables[kind].select([KEY, IDENTIFIERS]).to_pylist()
-        for identifier in json.loads(row[IDENTIFIERS])
-    ]
-    lookups = {kind: keyed(table.select([KEY, *FIELDS[kind]])) for kind, table in tables.items()}
-    return {**lookups, IDENTIFIERS: keyed(_unique_targets(pairs))}
+    tables = {kind: _of_type(whole, kind).select([KEY, *names]) for kind, names in FIELDS.items()}
+    identifiers = _unambiguous(whole.filter(pc.equal(whole.column("type"), IDENTIFIERS)))
+    return {**{kind: keyed(table) for kind, table in tables.items()}, IDENTIFIERS: keyed(identifiers)}
 
 
 def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[str | None]) -> pa.Array:
@@ -116,23 +117,28 @@ def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[st
     return pa.array(rows, mask=rows < 0)
 
 
-def _side(line: bytes) -> list[bytes | None] | str:
-    """The cells of ``SIDE_COLUMNS``; none if the resource is of no use, or the reason why it cannot be read."""
+def _sides_of(line: bytes) -> list[list[bytes | None]] | str | None:
+    """The rows of a line: the resource and its identifiers; none if it is of no use, the reason if it cannot be read.
+
+    Returns:
+        None for a note.
+    """
     resource = resource_of(line)
     if isinstance(resource, str):
         return resource
     kind, own_id = resource[RESOURCE_TYPE], string(resource, "id")
+    if kind in NOTE_TYPES:
+        return None
     if kind not in SIDE_TYPES or not own_id:
         return []
-    row = {
-        KEY: resource_key(kind, own_id),
-        "type": kind,
-        "updated": string(child(resource, "meta"), "lastUpdated"),
-        IDENTIFIERS: json.dumps(identifier_keys(resource, kind)),
-        **_fields(resource, kind),
-    }
+    key = resource_key(kind, own_id)
+    updated = string(child(resource, "meta"), "lastUpdated")
+    rows = [{KEY: key, "type": kind, "updated": updated, **_fields(resource, kind)}]
+    rows += [{KEY: other, "type": IDENTIFIERS, TARGET: key} for other in identifier_keys(resource, kind)]
     try:
-        return [None if value is None else value.encode("utf-8") for value in map(row.get, SIDE_COLUMNS)]
+        return [
+            [None if value is None else value.encode("utf-8") for value in map(row.get, SIDE_COLUMNS)] for row in rows
+        ]
     except UnicodeEncodeError:
         return INVALID_UNICODE
 
@@ -155,16 +161,21 @@ def _fields(resource: Resource, kind: str) -> dict[str, str | None]:
 
 def _of_type(whole: pa.Table, kind: str) -> pa.Table:
     rows = whole.filter(pc.equal(whole.column("type"), kind))
-    moments = [None if text is None else utc_microseconds(text) for text in rows.column("updated").to_pylist()]
-    updated = pa.array([NEVER if moment is None else moment for moment in moments], pa.int64())
+    updated = pa.array(_moments(rows.column("updated")))
     rows = rows.set_column(rows.column_names.index("updated"), "updated", updated)
-    return latest(rows, ["updated", IDENTIFIERS, *FIELDS[kind]])
+    return latest(rows, ["updated", *FIELDS[kind]])
 
 
-def _unique_targets(pairs: Sequence[tuple[str, str]]) -> pa.Table:
-    targets: dict[str, str | None] = {}
-    for identifier, target in pairs:
-        targets[identifier] = target if targets.get(identifier, target) == target else None
-    single = {identifier: target for identifier, target in targets.items() if target is not None}
-    kind = pa.large_string()
-    return pa.table({KEY: pa.array(single.keys(), kind), TARGET: pa.array(single.values(), kind)})
+def _moments(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """UTC microseconds, int64 [N], ``NEVER`` where nothing is said; a part at a time, since strings take much room."""
+    parts = (column.slice(start, PARSED_AT_ONCE).to_pylist() for start in range(0, len(column), PARSED_AT_ONCE))
+    moments = (None if text is None else utc_microseconds(text) for part in parts for text in part)
+    return np.fromiter((NEVER if moment is None else moment for moment in moments), np.int64, count=len(column))
+
+
+def _unambiguous(identifiers: pa.Table) -> pa.Table:
+    """Identifier keys with their target, but for those that more than one resource has."""
+    targets = pl.DataFrame(identifiers.select([KEY, TARGET])).group_by(KEY)
+    counted = targets.agg(pl.col(TARGET).min(), pl.col(TARGET).n_unique().alias("num_targets"))
+    single = counted.filter(pl.col("num_targets") == 1).sort(KEY)
+    return single.select(KEY, TARGET).to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -43,4 +43,5 @@ SubstanceReferenceInformation SubstanceSourceMaterial SubstanceSpecification Sup
 TerminologyCapabilities TestPlan TestReport TestScript Transport ValueSet VerificationResult VisionPrescription
 """
 
-RESOURCE_TYPES = NOTE_TYPES | SIDE_TYPES | frozenset(_OTHERS.split())
+OTHER_TYPES = frozenset(_OTHERS.split())
+RESOURCE_TYPES = NOTE_TYPES | SIDE_TYPES | OTHER_TYPES

@@ -1,0 +1,62 @@
+"""Lookup tables: a key finds its own row and no other, and which of several rows counts does not depend on order."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding.sources.keyed import HASH, KEY, find, hash_of, keyed, latest, values_at
+
+KEYS = st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=4)
+
+
+@given(rows=st.dictionaries(KEYS, KEYS, max_size=30), wanted=st.lists(st.one_of(st.none(), KEYS), max_size=30))
+def test_looking_up_is_what_a_dictionary_does(rows: dict[str, str], wanted: list[str | None]) -> None:
+    """Every wanted key gets its value, and null where there is none or it is null itself."""
+    table = keyed(_table(list(rows.items())))
+
+    found = values_at(table, "value", find(table, wanted))
+
+    assert found.to_pylist() == [None if key is None else rows.get(key) for key in wanted]
+
+
+@given(pairs=st.lists(st.tuples(KEYS, KEYS), max_size=30), seed=st.integers(0, 1_000))
+def test_the_last_row_of_a_key_counts_in_any_order(pairs: list[tuple[str, str]], seed: int) -> None:
+    """One row per key, that of the greatest value by its bytes."""
+    shuffled = random.Random(seed).sample(pairs, len(pairs))
+
+    found = latest(_table(shuffled), ["value"])
+
+    ascending = sorted(pairs, key=lambda pair: (pair[0].encode(), pair[1].encode()))
+    greatest = dict(ascending)
+    assert dict(zip(found.column(KEY).to_pylist(), found.column("value").to_pylist(), strict=True)) == greatest
+    assert found.num_rows == len(greatest)
+
+
+def test_keys_of_one_hash_are_told_apart() -> None:
+    """Where two keys share a hash, the key itself decides; a third key of that hash is not there."""
+    shared = hash_of("wanted")
+    table = _table([("other", "1"), ("wanted", "2")]).append_column(HASH, pa.array([shared, shared], pa.uint64()))
+    without = table.slice(0, 1)
+
+    assert find(table, ["wanted"]).tolist() == [1]
+    assert find(without, ["wanted"]).tolist() == [-1]
+
+
+def test_nothing_is_found_in_an_empty_table() -> None:
+    """A family without side files has empty tables."""
+    rows = find(keyed(_table([])), ["a", None])
+
+    assert rows.tolist() == [-1, -1]
+    assert rows.dtype == np.int64
+
+
+def _table(pairs: list[tuple[str, str]]) -> pa.Table:
+    kind = pa.large_string()
+    return pa.table(
+        {KEY: pa.array([pair[0] for pair in pairs], kind), "value": pa.array([pair[1] for pair in pairs], kind)}
+    )
