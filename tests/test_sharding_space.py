@@ -94,7 +94,7 @@ def test_what_is_written_already_is_not_needed_again(
 
 
 def test_estimates_hold_for_notes(tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For synthetic clinical notes no less is expected than is written, and no more than eight times as much: they are templates, real ones compress less."""
+    """For synthetic notes no less is expected than is written, at most eight times that; real ones compress less."""
     write_sample(tmp_path / "notes.parquet", num_records=2_000, num_departments=3, seed=3)
     wanted = request([tmp_path / "notes.parquet"], tmp_path / "corpus", scheduler, block_tokens=20_000, **SAMPLE)
     _, expected, _ = plan_corpus(wanted)
