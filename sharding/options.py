@@ -12,9 +12,9 @@ import click
 from schemas.console import NamedPath, output_options
 
 if TYPE_CHECKING:
-    from sharding.build import Request
     from sharding.cluster import ClusterOptions
     from sharding.config import ShardingSettings
+    from sharding.preparation import Request
 
 _ADDRESS = re.compile(
     r"inproc://\S+|((tcp|tls|ws|wss|ucx)://)?([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII
@@ -124,7 +124,7 @@ def request_of(flags: dict[str, Any]) -> Request:
     Raises:
         UsageError: settings are wrong, all of them at once; or flags contradict each other.
     """
-    from sharding.build import DEFAULT_BLOCK_BYTES, Request
+    from sharding.preparation import DEFAULT_BLOCK_BYTES, Request
 
     return Request(
         inputs=flags["inputs"],

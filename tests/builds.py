@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 
 from schemas.folders import Build
 from schemas.verification import read_shard
-from sharding.build import Request, build_corpus
+from sharding.build import build_corpus
 from sharding.cluster import ClusterOptions
 from sharding.config import ShardingSettings
+from sharding.preparation import Request
 
 COLUMNS = {"id": "note_id", "text": "note", "department": "dept", "patient": "mrn"}
 HEADER = ("note_id", "note", "dept", "mrn")

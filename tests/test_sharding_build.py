@@ -11,8 +11,10 @@ import pytest
 
 from schemas.folders import Build, open_build
 from schemas.verification import read_shard, verify_build
-from sharding.build import _block_jobs, build_corpus, prepare, survey_blocks
+from sharding.blocks import block_jobs
+from sharding.build import build_corpus, survey_blocks
 from sharding.cluster import ClusterOptions, connected
+from sharding.preparation import prepare
 from tests.builds import KEY, build, records_of, request, some_rows, write_rows
 
 ROWS = some_rows(300)
@@ -204,7 +206,7 @@ def test_what_a_worker_is_told_holds_neither_key_nor_text(tmp_path: Path, schedu
     with connected(wanted.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(wanted, prepared, cluster)
 
-    told = pickle.dumps(_block_jobs(prepared, survey))
+    told = pickle.dumps(block_jobs(prepared, survey))
 
     assert KEY.encode() not in told
     assert bytes.fromhex(KEY) not in told

@@ -111,7 +111,9 @@ def test_all_wrong_settings_are_said_at_once(tmp_path: Path) -> None:
     """Exit code 2 and one line with every flag that is wrong."""
     source = write_rows(tmp_path / "in.csv", some_rows(2))
 
-    done = _run("build", source, "--out", tmp_path / "c", "--seed", "x", "--encoding", "no-such", "--max-rejects", "-1", "--source", "table")
+    wrong = ["--seed", "x", "--encoding", "no-such", "--max-rejects", "-1", "--source", "table"]
+
+    done = _run("build", source, "--out", tmp_path / "c", *wrong)
 
     assert done.returncode == 2
     assert all(part in done.stderr for part in ("--seed", "--encoding", "--max-rejects", "columns.text"))

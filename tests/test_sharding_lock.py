@@ -12,8 +12,9 @@ import pytest
 from schemas.errors import TemporaryError
 from schemas.folders import open_build
 from schemas.verification import verify_build
-from sharding.build import build_corpus, plan_corpus, prepare
+from sharding.build import build_corpus, plan_corpus
 from sharding.lock import locked, locked_if_free
+from sharding.preparation import prepare
 from tests.builds import build, request, some_rows, write_rows
 
 ROOT = Path(__file__).parents[1]

@@ -15,10 +15,11 @@ from schemas.errors import IntegrityError, PipelineError, TemporaryError, UsageE
 from schemas.folders import Build, open_build
 from schemas.seals import wrapped_write
 from schemas.verification import verify_build
-from sharding.build import Request, build_corpus, plan_corpus
+from sharding.build import build_corpus, plan_corpus
 from sharding.commit import make_current
 from sharding.identity import make_key
 from sharding.lock import locked
+from sharding.preparation import Request
 from sharding.scratch import scratch_of
 from sharding.scratch_folders import clear, make_folder
 from tests.builds import build, request, some_rows, write_rows

@@ -16,9 +16,10 @@ import pytest
 from schemas.errors import IntegrityError
 from schemas.folders import Build, open_build
 from schemas.verification import verify_build
-from sharding.build import Request, build_corpus, prepare, survey_blocks
+from sharding.build import build_corpus, survey_blocks
 from sharding.cluster import connected
 from sharding.commit import commit_build
+from sharding.preparation import Request, prepare
 from sharding.sample_files import write_sample
 from tests.builds import KEY, build, request, some_rows, write_rows
 
@@ -145,14 +146,14 @@ def test_leftovers_of_killed_workers_are_swept_before_the_commit(
 
 def test_a_task_run_twice_leaves_one_result(source: Path, tmp_path: Path, scheduler: str) -> None:
     """Work that is done again after its result was written gives the same receipt and the same file."""
-    from sharding.build import _block_jobs
+    from sharding.blocks import block_jobs
     from sharding.scan import scan_block
 
     wanted = request([source], tmp_path / "corpus", scheduler, **SETTINGS)
     prepared = prepare(wanted)
     with connected(wanted.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(wanted, prepared, cluster)
-    job = _block_jobs(wanted, prepared, survey)[0]
+    job = block_jobs(prepared, survey)[0]
 
     scan_block(job)
     receipt = prepared.scratch.keys(0).with_suffix(".json")

@@ -9,7 +9,8 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.verification import verify_build
-from sharding.build import Request, build_corpus, plan_corpus
+from sharding.build import build_corpus, plan_corpus
+from sharding.preparation import Request
 from sharding.scratch import Scratch, scratch_of
 from sharding.scratch_folders import clear, make_folder, start_over
 from tests.builds import request, some_rows, write_rows

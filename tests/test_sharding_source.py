@@ -12,12 +12,13 @@ import pytest
 from schemas.errors import UsageError
 from schemas.folders import open_build
 from schemas.verification import read_shard, verify_build
-from sharding.build import prepare, survey_blocks
+from sharding.build import survey_blocks
 from sharding.cli import cli
 from sharding.cluster import connected
 from sharding.config import ShardingSettings
 from sharding.inputs import find_files
 from sharding.lookups import LookupJob, make_lookups, open_lookups
+from sharding.preparation import prepare
 from sharding.recognition import notices_of, recognise
 from tests.builds import COLUMNS, build, records_of, request, some_rows, write_rows
 from tests.commands import run_command
