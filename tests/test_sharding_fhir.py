@@ -64,6 +64,24 @@ def test_order_and_blocks_do_not_change_a_record(
     assert whole[1] == (Counter(), Counter())
 
 
+@given(owners=st.lists(st.integers(0, 3), min_size=36, max_size=36))
+def test_files_in_which_resources_lie_do_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, owners: list[int]
+) -> None:
+    """Notes and side resources spread over files in any way give the same records."""
+    resources = export(num_patients=6, num_documents=20, version=5)
+    folder = tmp_path_factory.mktemp("split")
+    parts = [[item for item, owner in zip(resources, owners, strict=True) if owner == number] for number in range(4)]
+    paths = [write_lines(folder / f"{number}.ndjson", part) for number, part in enumerate(parts) if part]
+
+    lookups = FHIR.lookups({MIXED: pa.concat_tables([_read(path, MIXED)[0] for path in paths])})
+    found = [FHIR.records(_read(path, NOTES)[0], lookups) for path in paths]
+
+    records = [row for adapted in found for row in adapted.table.to_pylist()]
+    assert sorted(records, key=lambda row: str(row["id"])) == _adapt(folder, resources)[0]
+    assert not sum((adapted.rejected + adapted.unresolved for adapted in found), Counter())
+
+
 def test_releases_4_and_5_say_the_same(tmp_path: Path) -> None:
     """An export in the forms of R4 and of R5 gives equal records."""
     four, five = (_adapt(tmp_path, export(num_patients=5, num_documents=20, version=version)) for version in (4, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,7 @@ from sharding.cli import cli
 from sharding.cluster import connected
 from sharding.config import ShardingSettings
 from sharding.inputs import find_files
-from sharding.lookups import LookupJob, make_lookups, open_lookups
+from sharding.lookups import LookupJob, SideFile, make_lookups, open_lookups
 from sharding.preparation import prepare
 from sharding.recognition import notices_of, recognise
 from tests.builds import COLUMNS, build, records_of, request, some_rows, write_rows
@@ -135,18 +136,49 @@ def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
     folder = write_export(tmp_path / "in", EXPORT)
     wanted = request([folder], tmp_path / "corpus", scheduler, columns={})
     prepared = prepare(wanted)
-    job = LookupJob("fhir", [], prepared.scratch, 1 << 20)
+    columns = prepared.recognised.side_columns
+    sides = [
+        SideFile(file, file.path, columns[file.path]) for file in prepared.recognised.files if file.path in columns
+    ]
+    job = LookupJob("fhir", sides, prepared.scratch, 1_000)
     made = make_lookups(job)
     path = next((prepared.scratch.folder / "lookups").glob("*.arrow"))
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    untouched = {item: item.stat().st_mtime_ns for item in path.parent.iterdir()}
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    before = {item: item.stat().st_mtime_ns for item in path.parent.iterdir()}
 
     again = make_lookups(job)
+    after = {item: item.stat().st_mtime_ns for item in path.parent.iterdir()}
     kept = make_lookups(job)
 
     assert again == made == kept
-    assert all(item.stat().st_mtime_ns > old for item, old in untouched.items())
-    assert all(table.num_rows == 0 for table in open_lookups(prepared.scratch, sorted(made.tables)).values())
+    assert path.read_bytes() == content
+    assert all(after[item] > old for item, old in before.items())
+    assert {item: item.stat().st_mtime_ns for item in path.parent.iterdir()} == after
+    tables = open_lookups(prepared.scratch, sorted(made.tables))
+    assert {name: table.num_rows for name, table in tables.items()} == {
+        "Binary": 0,
+        "Encounter": 5,
+        "Organization": 5,
+        "Patient": 7,
+        "identifiers": 10,
+    }
+
+
+def test_rows_of_side_files_that_cannot_be_read_are_said(
+    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no records, so the ledger does not know them; a notice does, by reason, and without a word of them."""
+    folder = write_export(tmp_path / "in", EXPORT)
+    patients = folder / "Patient.000.ndjson"
+    patients.write_bytes(patients.read_bytes() + b'{"resourceType": "Patient", "id": "secret"\n')
+
+    made = _build([folder], tmp_path / "corpus", scheduler)
+
+    said = capsys.readouterr().err
+    assert made.manifest.ledger.rejected == {}
+    assert "cannot be read and say nothing: 1 malformed" in said
+    assert "secret" not in said
 
 
 def test_a_survey_cuts_notes_only(tmp_path: Path, scheduler: str) -> None:
@@ -163,17 +195,23 @@ def test_a_survey_cuts_notes_only(tmp_path: Path, scheduler: str) -> None:
 
 
 def test_encodings_and_compression_go_for_side_files_too(tmp_path: Path, scheduler: str) -> None:
-    """An export in UTF-16 gives the same records as in UTF-8."""
+    """An export in UTF-16, or compressed, gives the same records as plain UTF-8."""
     plain = write_export(tmp_path / "plain", EXPORT)
     coded = tmp_path / "coded"
     coded.mkdir()
     for path in plain.iterdir():
         (coded / path.name).write_bytes(path.read_bytes().decode().encode("utf-16"))
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in plain.iterdir():
+        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
 
     one = _build([plain], tmp_path / "one", scheduler)
     two = _build([coded], tmp_path / "two", scheduler, encoding="utf-16")
+    three = _build([packed], tmp_path / "three", scheduler)
 
-    assert one.manifest.content_digest == two.manifest.content_digest
+    assert one.manifest.content_digest == two.manifest.content_digest == three.manifest.content_digest
+    assert three.manifest.unresolved == {}
 
 
 def test_a_mapped_note_column_makes_a_table(tmp_path: Path) -> None:
