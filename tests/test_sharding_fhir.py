@@ -100,6 +100,21 @@ def test_a_text_comes_back_as_it_was_written(text: str, charset: str) -> None:
     assert found == (text.removeprefix("\ufeff"), None)
 
 
+@given(
+    data=st.one_of(st.text(max_size=20), st.binary(max_size=20).map(lambda raw: base64.b64encode(raw).decode())),
+    content_type=st.one_of(
+        st.text(max_size=30),
+        st.text(max_size=12).map("text/plain; charset={}".format),
+        st.just("text/plain;charset*=x"),
+    ),
+)
+def test_no_attachment_ends_a_build(data: str, content_type: str) -> None:
+    """Whatever stands where base64 and a media type should, there is a text or a reason, never both."""
+    text, reason = text_of(data, content_type)
+
+    assert (text is None) == (reason in {"unsupported_media", "malformed", "undecodable"})
+
+
 @pytest.mark.parametrize(
     ("data", "content_type", "expected"),
     [

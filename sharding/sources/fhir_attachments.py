@@ -17,6 +17,7 @@ NO_CONTENT = "no_content"
 # Marked-up text is kept as it is: which of it is the note is not for a reader of files to say.
 TEXT_MEDIA = frozenset({"text/plain", "text/html", "application/xhtml+xml", "text/xml", "application/xml"})
 DEFAULT_CHARSET = "utf-8"
+_NO_SPACE = dict.fromkeys(map(ord, " \t\r\n"))
 
 
 def text_of(data: str, content_type: str | None) -> tuple[str | None, str | None]:
@@ -33,13 +34,13 @@ def text_of(data: str, content_type: str | None) -> tuple[str | None, str | None
     if media not in TEXT_MEDIA:
         return None, UNSUPPORTED_MEDIA
     try:
-        content = base64.b64decode("".join(data.split()), validate=True)
+        content = base64.b64decode(data.translate(_NO_SPACE), validate=True)
     except ValueError:
         return None, MALFORMED
     try:
         text = content.decode(charset).removeprefix("\ufeff")
         text.encode("utf-8")
-    except (UnicodeError, LookupError):
+    except (ValueError, LookupError):  # bytes that do not fit, or no charset's name at all
         return None, UNDECODABLE
     return text, None
 
