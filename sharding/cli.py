@@ -22,7 +22,7 @@ def cli() -> None:
 @click.option("--ignore-space", is_flag=True, help="Begin although a disk seems too small.")
 @build_options
 def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
-    """Build shards from CSV, TSV, JSON Lines and Parquet files, globs or folders.
+    """Build shards from tables (CSV, TSV, JSON Lines, Parquet) or exports (FHIR, MIMIC, OMOP): files, globs or folders.
 
     The same inputs and settings give the same shards for any number of workers. An interrupted build is resumed by
     running the same command again; a finished one is left as it is.
