@@ -162,7 +162,7 @@ def _look(root: int, seen: dict[int, float], peaks: dict[int, int]) -> None:
             continue
         seen[process.pid] = times.user + times.system
         high = [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")]
-        peaks[process.pid] = max(high, default=0)
+        peaks[process.pid] = max([peaks.get(process.pid, 0), *high])  # one that has ended has none any more
 
 
 def _polars(notes: Path, out: Path, _workers: int) -> None:
