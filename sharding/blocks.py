@@ -17,6 +17,8 @@ from sharding.sources.source import Span
 
 def ready_blocks(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> list[BlockJob]:
     """The jobs of all blocks, once the lookup tables that they need are there."""
+    if prepared.recognised.settings.source not in ADAPTERS:
+        return block_jobs(prepared, survey)
     lookups = _lookups(request, prepared, survey, cluster=cluster)
     if lookups.rejected:
         said = ", ".join(f"{count} {reason}" for reason, count in lookups.rejected.items())
@@ -43,10 +45,8 @@ def block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = (
 
 
 def _lookups(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Lookups:
-    """Make the lookup tables of a family of files, unless they are there; none for plain tables."""
+    """Make the lookup tables of a family of files, unless they are there."""
     recognised = prepared.recognised
-    if recognised.settings.source not in ADAPTERS:
-        return Lookups(tables={}, rejected={})
     sides = [
         SideFile(item.file, _plain_path(prepared, survey, number), recognised.side_columns[item.file.path])
         for number, item in enumerate(prepared.sealed)

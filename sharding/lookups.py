@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,10 +23,14 @@ from sharding.sources.adapters import ADAPTERS, source_of
 
 
 class Lookups(Document):
-    """The seal of each lookup table, and the rows of side files that could not be read, by reason."""
+    """The seal of each lookup table, and the rows of side files that could not be read, by reason.
+
+    ``places`` is a digest of where the side files lie, since a lookup table may point into them.
+    """
 
     kind = "exactppl.scratch.lookups"
 
+    places: str
     tables: dict[str, Seal]
     rejected: dict[str, int]
 
@@ -56,7 +61,8 @@ class LookupJob:
 
 def make_lookups(job: LookupJob) -> Lookups:
     """Write the lookup tables and their seals, unless an earlier try has."""
-    finished = _intact(job.scratch)
+    places = sha256("\0".join(str(side.path) for side in job.sides).encode(errors="surrogateescape")).hexdigest()
+    finished = _intact(job.scratch, places)
     if finished:
         return finished
     sides, rejected = _side_tables(job)
@@ -64,7 +70,7 @@ def make_lookups(job: LookupJob) -> Lookups:
     seals = {name: _write(_table_path(job.scratch, name), made[name]) for name in sorted(made)}
     for side in job.sides:
         side.file.check_unchanged()
-    lookups = Lookups(tables=seals, rejected=dict(sorted(rejected.items())))
+    lookups = Lookups(places=places, tables=seals, rejected=dict(sorted(rejected.items())))
     write_document(_index_path(job.scratch), lookups, replace=True)
     return lookups
 
@@ -110,14 +116,14 @@ def _mapped(path: Path) -> pa.Table:
         raise IntegrityError(f"{label(path)}: no readable lookup table; run again to make it again") from None
 
 
-def _intact(scratch: Scratch) -> Lookups | None:
+def _intact(scratch: Scratch, places: str) -> Lookups | None:
     try:
         lookups = read_document(_index_path(scratch), Lookups)
         for name, seal in lookups.tables.items():
             check_seal(_table_path(scratch, name), seal)
     except IntegrityError:
         return None
-    return lookups
+    return lookups if lookups.places == places else None
 
 
 def _index_path(scratch: Scratch) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from schemas.errors import UsageError
 from schemas.folders import open_build
 from schemas.verification import read_shard, verify_build
-from sharding.build import survey_blocks
+from sharding.build import plan_corpus, survey_blocks
 from sharding.cli import cli
 from sharding.cluster import connected
 from sharding.config import ShardingSettings
@@ -179,6 +179,31 @@ def test_rows_of_side_files_that_cannot_be_read_are_said(
     assert made.manifest.ledger.rejected == {}
     assert "cannot be read and say nothing: 1 malformed" in said
     assert "secret" not in said
+
+
+def test_texts_in_binaries_are_read_from_where_they_stand(tmp_path: Path, scheduler: str) -> None:
+    """An export whose notes are all by url gives the same shards as one that holds them, also with the files moved."""
+    binaries, notes = [], []
+    for item in EXPORT:
+        if item["resourceType"] == "DocumentReference":
+            held = item["content"][0]["attachment"]
+            binaries.append({"resourceType": "Binary", "id": f"b{item['id']}", **held})
+            item = {**item, "content": [{"attachment": {"url": f"Binary/b{item['id']}"}}]}
+        notes.append(item)
+    apart = write_export(tmp_path / "apart", [*binaries, *notes], num_files=2)
+    coded = tmp_path / "coded"
+    coded.mkdir()
+    for path in apart.iterdir():
+        (coded / path.name).write_bytes(path.read_bytes().decode().encode("utf-16"))
+
+    one = _build([write_export(tmp_path / "whole", EXPORT)], tmp_path / "one", scheduler)
+    plan_corpus(request([apart], tmp_path / "two", scheduler, columns={}, target_tokens=60, block_tokens=20))
+    moved = apart.rename(tmp_path / "moved")
+    two = _build([moved], tmp_path / "two", scheduler)
+    three = _build([coded], tmp_path / "three", scheduler, encoding="utf-16", block_bytes=900)
+
+    assert one.manifest.content_digest == two.manifest.content_digest == three.manifest.content_digest
+    assert two.manifest.ledger.num_kept == 60
 
 
 def test_a_survey_cuts_notes_only(tmp_path: Path, scheduler: str) -> None:

@@ -75,5 +75,8 @@ class Adapter(Protocol):
         ...
 
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
-        """Rows of notes as rows of roles, in the same order; a pure function of its arguments, row by row."""
+        """Rows of notes as rows of roles, in the same order; a pure function of its arguments, row by row.
+
+        A lookup table may point into side files instead of holding what they hold; they are sealed, and do not change.
+        """
         ...

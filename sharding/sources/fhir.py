@@ -20,7 +20,7 @@ from sharding.sources.adapter import MIXED, NOTES, UNKNOWN, Adapted
 from sharding.sources.fhir_attachments import NO_CONTENT, text_of
 from sharding.sources.fhir_notes import NOTE_COLUMNS, TYPE_MARK, FhirNotes
 from sharding.sources.fhir_references import reference_key
-from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, find_resources, lookup_tables
+from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, binary_data, find_resources, lookup_tables
 from sharding.sources.fhir_types import (
     BINARY,
     ENCOUNTER,
@@ -95,11 +95,11 @@ def _texts(rows: pa.Table, binaries: pa.Table, lookups: Mapping[str, pa.Table]) 
     data, kinds = rows.column("data").to_pylist(), rows.column("content_type").to_pylist()
     keys = [None if url is None else reference_key({"reference": url}, BINARY) for url in urls]
     found = find_resources(lookups, BINARY, [key if own is None else None for key, own in zip(keys, data, strict=True)])
-    from_binary = binaries.take(found).select(["data", "content_type"]).to_pylist()
+    binary_kinds = binaries.column("content_type").take(found).to_pylist()
     texts: list[str | None] = []
     rejected: Counter[str] = Counter()
-    for own, kind, binary in zip(data, kinds, from_binary, strict=True):
-        content = (own, kind) if own is not None else (binary["data"], binary["content_type"])
+    for own, kind, *binary in zip(data, kinds, binary_data(binaries, found), binary_kinds, strict=True):
+        content = (own, kind) if own is not None else binary
         text, reason = (None, NO_CONTENT) if content[0] is None else text_of(content[0], content[1])
         texts.append(text)
         rejected.update([reason] if reason else [])

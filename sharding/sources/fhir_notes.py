@@ -83,7 +83,7 @@ class FhirNotes:
         """See ``Source``."""
         cells: dict[str, list[bytes | None]] = {name: [] for name in NOTE_COLUMNS}
         rejected: Counter[str] = Counter()
-        for line in resource_lines(path, span):
+        for _, line in resource_lines(path, span):
             if leading_type(line) in NO_NOTES:
                 continue
             for row in _rows_of(line):
@@ -96,11 +96,14 @@ class FhirNotes:
         yield Rows(string_table(cells)[0].select(list(columns)), rejected, frozenset(columns))
 
 
-def resource_lines(path: Path, span: Span) -> Iterator[bytes]:
-    """The lines of a span that are not blank."""
-    buffer = read_span(path, span)
-    lines = (buffer if span.start else buffer.removeprefix(UTF8_BOM)).split(b"\n")
-    return (line for line in lines if line.strip())
+def resource_lines(path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
+    """The lines of a span that are not blank, each with its offset in the file."""
+    offset = span.start
+    for line in read_span(path, span).split(b"\n"):
+        found = line if offset else line.removeprefix(UTF8_BOM)
+        if found.strip():
+            yield offset + len(line) - len(found), found
+        offset += len(line) + 1
 
 
 def _rows_of(line: bytes) -> Iterator[dict[str, str | None] | str]:

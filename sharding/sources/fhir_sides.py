@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.errors import DataError
-from schemas.seals import label
+from schemas.seals import label, opened
 from sharding.dates import utc_microseconds
 from sharding.sources.fhir_json import (
     RESOURCE_TYPE,
@@ -45,11 +45,13 @@ from sharding.sources.fhir_types import (
 from sharding.sources.keyed import KEY, find, keyed, latest, values_at
 from sharding.sources.source import INVALID_UNICODE, Header, Rows, Source, Span, string_table
 
+# Where a binary's line stands: the texts of an export may lie in binaries, and are far larger than memory.
+PLACE = ("path", "start", "num_bytes")
 FIELDS = {
     PATIENT: ("birth_date", "sex"),
     ENCOUNTER: ("service_type", "class_name", "organization"),
     ORGANIZATION: ("name",),
-    BINARY: ("content_type", "data"),
+    BINARY: ("content_type", *PLACE),
 }
 # An identifier is a row of its own, whose target is the key of the resource that has it.
 IDENTIFIERS = "identifiers"
@@ -79,10 +81,10 @@ class FhirSides:
         """See ``Source``."""
         cells: dict[str, list[bytes | None]] = {name: [] for name in SIDE_COLUMNS}
         rejected: Counter[str] = Counter()
-        for line in resource_lines(path, span):
+        for start, line in resource_lines(path, span):
             if leading_type(line) in (NO_SIDES if self.holds_notes else OTHER_TYPES):
                 continue
-            sides = _sides_of(line)
+            sides = _sides_of(line, (str(path), str(start), str(len(line))))
             if isinstance(sides, str):
                 rejected[sides] += not self.holds_notes  # otherwise whoever reads the notes has counted it
                 continue
@@ -117,7 +119,32 @@ def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[st
     return pa.array(rows, mask=rows < 0)
 
 
-def _sides_of(line: bytes) -> list[list[bytes | None]] | str | None:
+def binary_data(binaries: pa.Table, rows: pa.Array) -> list[str | None]:
+    """The base64 of binaries by their rows, read from where they stand; null for null and for one that holds nothing.
+
+    Raises:
+        DataError: the file has changed since its binaries were found.
+    """
+    found = binaries.select([KEY, *PLACE]).take(rows).to_pylist()
+    data: list[str | None] = [None] * len(found)
+    by_path: dict[str, list[int]] = {}
+    for index, row in enumerate(found):
+        if row["path"] is not None:
+            by_path.setdefault(row["path"], []).append(index)
+    for path, indexes in by_path.items():
+        with opened(Path(path)) as file:
+            for index in indexes:
+                file.seek(int(found[index]["start"]))
+                resource = resource_of(file.read(int(found[index]["num_bytes"])))
+                if isinstance(resource, str) or resource_key(BINARY, str(resource.get("id"))) != found[index][KEY]:
+                    raise DataError(
+                        f"{label(Path(path))}: changed while it was read; run again when nobody writes to it"
+                    )
+                data[index] = string(resource, "data")
+    return data
+
+
+def _sides_of(line: bytes, place: Sequence[str]) -> list[list[bytes | None]] | str | None:
     """The rows of a line: the resource and its identifiers; none if it is of no use, the reason if it cannot be read.
 
     Returns:
@@ -133,7 +160,7 @@ def _sides_of(line: bytes) -> list[list[bytes | None]] | str | None:
         return []
     key = resource_key(kind, own_id)
     updated = string(child(resource, "meta"), "lastUpdated")
-    rows = [{KEY: key, "type": kind, "updated": updated, **_fields(resource, kind)}]
+    rows = [{KEY: key, "type": kind, "updated": updated, **_fields(resource, kind, place)}]
     rows += [{KEY: other, "type": IDENTIFIERS, TARGET: key} for other in identifier_keys(resource, kind)]
     try:
         return [
@@ -143,13 +170,14 @@ def _sides_of(line: bytes) -> list[list[bytes | None]] | str | None:
         return INVALID_UNICODE
 
 
-def _fields(resource: Resource, kind: str) -> dict[str, str | None]:
+def _fields(resource: Resource, kind: str, place: Sequence[str]) -> dict[str, str | None]:
     if kind == PATIENT:
         return {"birth_date": string(resource, "birthDate"), "sex": string(resource, "gender")}
     if kind == ORGANIZATION:
         return {"name": string(resource, "name")}
     if kind == BINARY:
-        return {"content_type": string(resource, "contentType"), "data": string(resource, "data")}
+        found = zip(PLACE, place, strict=True) if string(resource, "data") else ()
+        return {"content_type": string(resource, "contentType"), **dict(found)}
     services = [child(item, "concept") or item for item in children(resource, "serviceType")]
     classes = [concept_name(item) or coding_name(item) for item in children(resource, "class")]
     return {
