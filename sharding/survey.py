@@ -10,8 +10,8 @@ from pathlib import Path
 
 from schemas.console import Progress
 from schemas.documents import read_document, write_document
-from schemas.errors import IntegrityError
-from schemas.seals import Seal, check_seal, seal_file
+from schemas.errors import DataError, IntegrityError
+from schemas.seals import Seal, check_seal, label, seal_file
 from sharding.cluster import Cluster
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
@@ -111,7 +111,11 @@ def _cut(job: SurveyJob) -> Cut:
         path, utf8 = job.utf8, seal_file(job.utf8)
     holds_notes = job.file.use in (NOTES, MIXED)
     source = source_of(job.file.format, job.family, NOTES)
-    spans = source.spans(path, job.block_bytes) if holds_notes else []
+    try:
+        spans = source.spans(path, job.block_bytes) if holds_notes else []
+    except DataError as error:
+        # Whoever must mend the file does not know its copy.
+        raise DataError(str(error).replace(label(path), label(job.file.path))) from None
     job.file.check_unchanged()
     return Cut(utf8, spans)
 

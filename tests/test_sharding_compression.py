@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import IntegrityError, UsageError
+from schemas.errors import DataError, IntegrityError, UsageError
 from sharding.config import ShardingSettings
 from sharding.inputs import check_columns, find_files
 from sharding.sources.compression import plain_chunks, plain_head
@@ -156,6 +156,18 @@ def test_bytes_that_are_no_utf8_are_rejects_of_their_own_record(tmp_path: Path, 
     ledger = build([path], tmp_path / "corpus", scheduler).manifest.ledger
 
     assert (ledger.num_kept, ledger.rejected) == (9, {"undecodable": 1})
+
+
+def test_an_error_names_the_file_and_not_its_copy(tmp_path: Path, scheduler: str) -> None:
+    """A quote that is never closed is looked for in the file that was given."""
+    path = tmp_path / "in.csv.gz"
+    path.write_bytes(gzip.compress(csv_bytes(some_rows(3)) + b'"x","zebra\n'))
+
+    with pytest.raises(DataError, match=r"/in\.csv\.gz: a quoted field .* is never closed") as caught:
+        build([path], tmp_path / "corpus", scheduler)
+
+    assert "utf8" not in str(caught.value)
+    assert "zebra" not in str(caught.value)
 
 
 def test_the_same_bytes_under_another_suffix_are_another_build(tmp_path: Path) -> None:
