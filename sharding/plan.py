@@ -34,6 +34,7 @@ from sharding.placement import (
 from sharding.records import code_name
 from sharding.resolving import DEPARTMENT
 from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey
+from sharding.sources.source import UNDECODABLE
 
 DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
 OVER_LIMIT_REASON = "over_limit"
@@ -171,9 +172,10 @@ def _check_unknown(unresolved: Counter[str], settings: ShardingSettings) -> None
 def _check_rejects(ledger: BuildLedger, settings: ShardingSettings) -> None:
     num_rejected = sum(count for reason, count in ledger.rejected.items() if reason != OVER_LIMIT_REASON)
     if num_rejected > settings.allowed_rejects(ledger.num_read):
+        cure = f"set --encoding (it is {settings.encoding}), " if ledger.rejected.get(UNDECODABLE) else ""
         raise DataError(
             f"inputs: {num_rejected} records rejected, at most {settings.max_rejects} are allowed ({said(ledger)}); "
-            "mend the inputs, or raise --max-rejects"
+            f"{cure}mend the inputs, or raise --max-rejects"
         )
     if not ledger.num_kept:
         raise DataError(f"inputs: no record is left to write ({said(ledger)}); check the inputs and the column mapping")

@@ -18,6 +18,7 @@ from sharding.sources.adapter import MIXED, NOTES, Adapter
 from sharding.sources.adapters import ADAPTERS, AUTO, TABLE
 from sharding.sources.compression import COMPRESSIONS
 from sharding.sources.formats import FORMATS, SUFFIXES
+from sharding.sources.source import ALL_COLUMNS, WHOLE_ROW
 
 Mappings = Mapping[str, str]
 
@@ -51,8 +52,10 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
     """
     if settings.is_table:
         check_columns(files, settings)
-        columns = dict.fromkeys((file.path for file in files), settings.columns.by_role)
-        return Recognised(settings.model_copy(update={"source": TABLE}), list(files), columns)
+        whole = {} if settings.has_id else {WHOLE_ROW: ALL_COLUMNS}
+        columns = {**settings.columns.by_role, **whole}
+        of_files = {file.path: columns for file in files}
+        return Recognised(settings.model_copy(update={"source": TABLE}), list(files), of_files)
     names = list(ADAPTERS) if settings.source == AUTO else [settings.source]
     found = {name: _uses(files, ADAPTERS[name], settings) for name in names}
     fitting = [name for name, members in found.items() if any(_holds_notes(file) for file in members.files)]

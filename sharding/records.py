@@ -23,6 +23,7 @@ from sharding.config import LENGTH_BAND, ShardingSettings
 from sharding.identity import ENCOUNTER, PATIENT, RECORD, RecordKey
 from sharding.placement import NO_TIME
 from sharding.resolving import resolve
+from sharding.sources.source import WHOLE_ROW
 
 NULL_ID = "null_id"
 NULL_TEXT = "null_text"
@@ -80,7 +81,6 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
     reasons = _reasons(rows, settings)
     rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
     sound = pa.array(reasons == 0)
-    # A row without an id is told by its raw cells: two days of one year are two rows.
     ids = _record_ids(rows.filter(sound), key, has_id=settings.has_id)
     return Records(
         table=_shard_rows(resolved.table.filter(sound), ids, key, settings=settings),
@@ -176,10 +176,9 @@ def _shard_rows(rows: pa.Table, ids: list[bytes], key: RecordKey, *, settings: S
 
 
 def _record_ids(rows: pa.Table, key: RecordKey, *, has_id: bool) -> list[bytes]:
-    """From the source's id; without one from all mapped columns, so that equal rows have one id."""
-    names = ["id"] if has_id else rows.column_names
-    values = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in names]
-    return [key.digest(RECORD, parts) for parts in zip(*values, strict=True)]
+    """From the source's id; without one from the whole row, so that equal rows have one id."""
+    values = rows.column("id" if has_id else WHOLE_ROW).cast(pa.large_binary()).to_pylist()
+    return [key.digest(RECORD, [value]) for value in values]
 
 
 def _digests(column: pa.ChunkedArray, key: RecordKey, domain: bytes) -> pa.Array:

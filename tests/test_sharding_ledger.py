@@ -110,16 +110,32 @@ def test_nothing_left_is_an_error(tmp_path: Path, scheduler: str, rows: list, su
         build([source], tmp_path / "corpus", scheduler)
 
 
-def test_without_an_id_equal_rows_are_duplicates(tmp_path: Path, scheduler: str) -> None:
-    """The whole row makes the id, so only equal rows meet, and the raw id is null."""
-    rows = [("1", "a", "d", "p"), ("2", "a", "d", "p"), ("3", "a", "d", None)]
-    source = write_rows(tmp_path / "in.csv", rows)
-    columns = {"text": "note", "department": "dept", "patient": "mrn"}
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_without_an_id_equal_rows_are_duplicates(tmp_path: Path, scheduler: str, suffix: str) -> None:
+    """The whole row makes the id, columns that are not mapped too; only equal rows meet, and the raw id is null."""
+    rows = [("1", "a", "d", "p"), ("1", "a", "d", "p"), ("2", "a", "d", "p"), ("3", "a", "d", None)]
+    source = write_rows(tmp_path / f"in{suffix}", rows)
+    columns = {"text": "note", "department": "dept"}
 
     made = build([source], tmp_path / "corpus", scheduler, columns=columns)
 
     assert made.manifest.ledger.duplicates == {"identical": 1}
-    assert [row["raw_id"] for row in records_of(made)] == [None, None]
+    assert [row["raw_id"] for row in records_of(made)] == [None, None, None]
+
+
+def test_without_an_id_every_format_gives_the_same_ids(tmp_path: Path, scheduler: str) -> None:
+    """Formats and the order of columns do not show in ids that are made from whole rows."""
+    rows = [("1", "a", None, "p"), ("2", "b", "d", None)]
+    sources = [write_rows(tmp_path / f"in{suffix}", rows) for suffix in (".csv", ".jsonl", ".parquet")]
+    turned = write_rows(tmp_path / "turned.csv", [row[::-1] for row in rows], ("mrn", "dept", "note", "note_id"))
+    columns = {"text": "note", "department": "dept"}
+
+    made = [
+        build([source], tmp_path / f"corpus-{number}", scheduler, columns=columns)
+        for number, source in enumerate([*sources, turned])
+    ]
+
+    assert len({build.manifest.content_digest for build in made}) == 1
 
 
 def test_a_column_that_never_occurs_is_an_error(tmp_path: Path, scheduler: str) -> None:

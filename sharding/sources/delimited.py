@@ -7,7 +7,7 @@ number of fields than the header, or with text after a closing quote, is malform
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,18 @@ from schemas.errors import DataError
 from schemas.seals import label, opened
 from sharding.sources.cutting import cut_file, read_span
 from sharding.sources.quoting import Fields, find_fields, first_record, is_closed, last_record_end, unquoted
-from sharding.sources.source import HEAD_BYTES, MALFORMED, UNDECODABLE, UTF8_BOM, Header, Rows, Span, string_table
+from sharding.sources.source import (
+    ALL_COLUMNS,
+    HEAD_BYTES,
+    MALFORMED,
+    UNDECODABLE,
+    UTF8_BOM,
+    Header,
+    Rows,
+    Span,
+    row_digest,
+    string_table,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,12 @@ class DelimitedSource:
         buffer = read_span(path, span)
         fields = find_fields(buffer, ord(self.delimiter))
         firsts, num_malformed = _sound_records(fields, len(names))
-        cells = {role: _cells(buffer, fields, firsts + names.index(column)) for role, column in columns.items()}
+        cells = {
+            role: _digests(buffer, fields, firsts, names=names)
+            if column == ALL_COLUMNS
+            else _cells(buffer, fields, firsts + names.index(column))
+            for role, column in columns.items()
+        }
         table, num_undecodable = string_table(cells)
         rejected = Counter({MALFORMED: num_malformed, UNDECODABLE: num_undecodable})
         yield Rows(table, +rejected, frozenset(columns))
@@ -86,3 +102,8 @@ def _cells(buffer: bytes, fields: Fields, indexes: NDArray[np.int64]) -> list[by
     starts, stops = fields.starts[indexes].tolist(), fields.stops[indexes].tolist()
     raw = [buffer[start:stop] for start, stop in zip(starts, stops, strict=True)]
     return [unquoted(cell) if cell else None for cell in raw]
+
+
+def _digests(buffer: bytes, fields: Fields, firsts: NDArray[np.int64], *, names: Sequence[str]) -> list[bytes | None]:
+    columns = [_cells(buffer, fields, firsts + index) for index in range(len(names))]
+    return [row_digest(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]

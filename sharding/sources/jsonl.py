@@ -19,6 +19,7 @@ from typing import Any
 
 from sharding.sources.cutting import cut_file, read_span
 from sharding.sources.source import (
+    ALL_COLUMNS,
     INVALID_UNICODE,
     MALFORMED,
     UNDECODABLE,
@@ -26,6 +27,8 @@ from sharding.sources.source import (
     Header,
     Rows,
     Span,
+    nested_text,
+    row_digest,
     string_table,
 )
 
@@ -82,7 +85,10 @@ def _record(line: bytes, columns: Mapping[str, str], seen: set[str]) -> list[byt
     except (ValueError, RecursionError):
         return MALFORMED
     try:
-        found = [(column, *_reached(record, column)) for column in columns.values()]
+        found = [
+            (column, True, _digest(record)) if column == ALL_COLUMNS else (column, *_reached(record, column))
+            for column in columns.values()
+        ]
         seen.update(column for column, is_there, _ in found if is_there)
         return [_cell(value) for _, _, value in found]
     except UnicodeEncodeError:
@@ -125,6 +131,18 @@ def _paths(record: dict[str, Any], depth: int = 1) -> Iterator[str]:
                 yield from (f"{key}.{path}" for path in _paths(value, depth + 1))
         elif depth > 1 and not isinstance(value, list):
             yield key
+
+
+def _digest(record: dict[str, Any]) -> str:
+    """Of a whole record; objects, lists and what UTF-8 cannot hold count as their JSON text."""
+
+    def cell(value: Any) -> bytes | None:
+        try:
+            return _cell(value)
+        except (TypeError, UnicodeEncodeError):
+            return nested_text(value)
+
+    return row_digest((key, cell(value)) for key, value in record.items()).decode()
 
 
 def _cell(value: Any) -> bytes | None:

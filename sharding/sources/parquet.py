@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import DataError
 from schemas.seals import label
-from sharding.sources.source import UNDECODABLE, Header, Rows, Span, decoded_table
+from sharding.sources.source import ALL_COLUMNS, UNDECODABLE, Header, Rows, Span, decoded_table, nested_text, row_digest
 
 BATCH_ROWS = 8_192
 # Below this, every integer has its own FP64 number, so a whole number is an integer that met a null in pandas.
@@ -38,10 +38,11 @@ class ParquetSource:
 
     def read(self, path: Path, span: Span, *, columns: Mapping[str, str]) -> Iterator[Rows]:
         """See ``Source``."""
-        names = list(dict.fromkeys(columns.values()))
         with _readable(path) as file:
-            kinds = {name: file.schema_arrow.field(name).type for name in names}
-            nested = sorted(role for role, name in columns.items() if pa.types.is_nested(kinds[name]))
+            kinds = {field.name: field.type for field in file.schema_arrow}
+            mapped = {role: name for role, name in columns.items() if name != ALL_COLUMNS}
+            names = list(dict.fromkeys(mapped.values() if mapped == columns else kinds))
+            nested = sorted(role for role, name in mapped.items() if pa.types.is_nested(kinds[name]))
             if nested:
                 raise DataError(f"{label(path)}: nested values in the columns of {', '.join(nested)}; map plain ones")
             groups = range(span.start, span.stop)
@@ -50,9 +51,24 @@ class ParquetSource:
 
 
 def _rows(batch: pa.Table, columns: Mapping[str, str]) -> Rows:
-    arrays = {role: _as_binary(batch.column(column)) for role, column in columns.items()}
+    arrays = {
+        role: _digests(batch) if column == ALL_COLUMNS else _as_binary(batch.column(column))
+        for role, column in columns.items()
+    }
     table, num_undecodable = decoded_table(pa.table(arrays))
     return Rows(table, +Counter({UNDECODABLE: num_undecodable}), frozenset(columns))
+
+
+def _digests(batch: pa.Table) -> pa.Array:
+    """Of whole rows."""
+    columns = [
+        [None if value is None else nested_text(value) for value in column.to_pylist()]
+        if pa.types.is_nested(column.type)
+        else _as_binary(column).to_pylist()
+        for column in batch.columns
+    ]
+    digests = [row_digest(zip(batch.column_names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    return pa.array(digests, pa.large_binary())
 
 
 def _as_binary(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -6,17 +6,23 @@ Records that cannot be read at all are counted by reason; what they hold is neve
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 MALFORMED = "malformed"
 UNDECODABLE = "undecodable"
 INVALID_UNICODE = "invalid_unicode"
+
+# The role of a record's digest over all its columns, asked for as this column; it makes the id where no column does.
+WHOLE_ROW = "row"
+ALL_COLUMNS = "\0*"
 
 UTF8_BOM = b"\xef\xbb\xbf"
 HEAD_BYTES = 1 << 20
@@ -93,6 +99,24 @@ class Source(Protocol):
             DataError: the file cannot be read as this format.
         """
         ...
+
+
+def row_digest(cells: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """Hex of the BLAKE2b-128 of a record's (column, cell) pairs, in the order of the names.
+
+    A null is as an absent column, so that a record has one digest in every format and any order of columns.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, cell in sorted((name, cell) for name, cell in cells if cell is not None):
+        for part in (name.encode("utf-8", "surrogatepass"), cell):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+    return digest.hexdigest().encode()
+
+
+def nested_text(value: Any) -> bytes:
+    """A list or object as JSON text in which equal values are equal: keys sorted, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str).encode()
 
 
 def string_table(cells: Mapping[str, Sequence[bytes | None]]) -> tuple[pa.Table, int]:
