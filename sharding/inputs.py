@@ -13,7 +13,7 @@ from sharding.config import Columns, ShardingSettings, flag
 from sharding.listing import list_name
 from sharding.sources.adapter import NOTES
 from sharding.sources.compression import compression_of, plain_head
-from sharding.sources.encodings import to_utf8
+from sharding.sources.encodings import not_in, to_utf8
 from sharding.sources.formats import FORMATS, format_of, is_delimited, is_text, known_suffixes
 from sharding.sources.source import HEAD_BYTES, Header
 
@@ -177,10 +177,17 @@ def describe(missing: dict[str, str]) -> str:
 
 
 def head_of(file: SourceFile, encoding: str) -> bytes:
-    """The first bytes of a file as plain UTF-8; none of a format that is no text."""
+    """The first bytes of a file as plain UTF-8; none of a format that is no text.
+
+    Raises:
+        IntegrityError: the file is not in this encoding at all.
+    """
     if not is_text(file.format):
         return b""
-    return to_utf8(plain_head(file.path, HEAD_BYTES), encoding)
+    try:
+        return to_utf8(plain_head(file.path, HEAD_BYTES), encoding)
+    except UnicodeError:
+        raise not_in(file.path, encoding) from None
 
 
 def _said_of_delimited(header: Header, wanted: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, IntegrityError, UsageError
 from sharding.config import ShardingSettings
 from sharding.inputs import check_columns, find_files
 from tests.builds import COLUMNS, some_rows, write_rows
@@ -113,6 +113,17 @@ def test_a_header_in_another_encoding_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--encoding"):
         check_columns(files, SETTINGS)
     check_columns(files, SETTINGS.model_copy(update={"encoding": "utf-16"}))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_no_byte_order_mark_where_one_is_needed_is_an_error(tmp_path: Path, encoding: str) -> None:
+    """A file that its encoding gives up is named, with the setting to change."""
+    path = tmp_path / "in.csv"
+    path.write_text("note_id,note,dept,mrn,gender\n")
+    files = find_files([str(path)], "auto").files
+
+    with pytest.raises(IntegrityError, match=r"in\.csv: not in encoding .* set --encoding"):
+        check_columns(files, SETTINGS.model_copy(update={"encoding": encoding}))
 
 
 def test_a_changed_input_is_noticed(tmp_path: Path) -> None:

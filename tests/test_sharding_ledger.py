@@ -123,6 +123,16 @@ def test_without_an_id_equal_rows_are_duplicates(tmp_path: Path, scheduler: str,
     assert [row["raw_id"] for row in records_of(made)] == [None, None, None]
 
 
+def test_without_an_id_two_days_of_one_year_are_two_records(tmp_path: Path, scheduler: str) -> None:
+    """The raw cells tell rows apart, though the features made of them are the same."""
+    source = write_rows(tmp_path / "in.csv", [("2019-05-17", "a", "d", "p"), ("2019-05-18", "a", "d", "p")])
+    columns = {"text": "note", "department": "dept", "features": {"year": "year(note_id)"}}
+
+    made = build([source], tmp_path / "corpus", scheduler, columns=columns)
+
+    assert [row["feature.year"] for row in records_of(made)] == ["2019", "2019"]
+
+
 def test_without_an_id_every_format_gives_the_same_ids(tmp_path: Path, scheduler: str) -> None:
     """Formats and the order of columns do not show in ids that are made from whole rows."""
     rows = [("1", "a", None, "p"), ("2", "b", "d", None)]

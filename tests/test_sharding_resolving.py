@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding.config import ShardingSettings
-from sharding.identity import RecordKey
-from sharding.records import to_records
 from sharding.resolving import resolve
 
 SETTINGS = ShardingSettings.model_validate(
@@ -66,16 +62,3 @@ def test_each_lost_value_is_counted(rows: list[tuple[str | None, ...]]) -> None:
         assert found.unresolved[name] == lost
     assert found.unresolved["time"] == found.times.null_count - before.column("time").null_count
     assert found.unresolved["department"] == sum(row[1] == "Derma" for row in rows)
-
-
-def test_a_row_without_an_id_is_told_by_its_raw_cells() -> None:
-    """Two days of one year are two records, though their features are the same."""
-    key = RecordKey(b"\x0f" * 32)
-    rows: list[tuple[Any, ...]] = [
-        ("note", "x", "1", None, f"2019-05-{day}", None, None, None) for day in ("17", "18", "17")
-    ]
-
-    records = to_records(table_of(rows), key, SETTINGS).table
-
-    assert len(set(records.column("record_id").to_pylist())) == 2
-    assert records.column("feature.year").to_pylist() == ["2019"] * 3

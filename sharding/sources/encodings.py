@@ -47,7 +47,12 @@ def transcode(source: Path, target: Path, encoding: str) -> None:
     try:
         publish_with(target, write, replace=True)
     except UnicodeError:
-        raise IntegrityError(f"{label(source)}: not in encoding {encoding} at all; set --encoding") from None
+        raise not_in(source, encoding) from None
+
+
+def not_in(path: Path, encoding: str) -> IntegrityError:
+    """What is wrong with a file that an encoding gives up, as UTF-16 does without a byte order mark."""
+    return IntegrityError(f"{label(path)}: not in encoding {encoding} at all; set --encoding, such as utf-16-le")
 
 
 def _decoder(encoding: str) -> codecs.IncrementalDecoder:
