@@ -80,14 +80,18 @@ def halves(ids: Bytes) -> tuple[Hashes, Hashes]:
 
 
 def judge_duplicates(keys: Keys) -> NDArray[np.int8]:
-    """KEPT for the row with the smallest digest of each record id; for the others, how they differ from it."""
+    """KEPT for the row with the smallest digest of each record id; for the others, how they differ from it.
+
+    Times are in no digest: of rows that are equal otherwise the first in time is kept, one without a time last.
+    """
     upper, lower = halves(keys.record_ids)
     verdicts = np.full(len(upper), KEPT, dtype=np.int8)
     order = np.argsort(upper)
     alike = upper[order[1:]] == upper[order[:-1]]
     rows = order[np.append(alike, False) | np.append(False, alike)] if len(order) else order
     row_upper, row_lower = halves(keys.row_digests[rows])
-    inner = np.lexsort((row_lower, row_upper, lower[rows], upper[rows]))
+    times = keys.times[rows] if len(keys.times) else np.zeros(len(rows), dtype=np.int64)
+    inner = np.lexsort((times, row_lower, row_upper, lower[rows], upper[rows]))
     rows = rows[inner]
     is_first = np.ones(len(rows), dtype=np.bool_)
     is_first[1:] = (upper[rows[1:]] != upper[rows[:-1]]) | (lower[rows[1:]] != lower[rows[:-1]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from schemas.multiset import digest_sum
 from sharding.placement import (
     IDENTICAL,
     KEPT,
+    NO_TIME,
     OTHER_COLUMNS,
     OTHER_TEXT,
     Keys,
@@ -145,6 +148,26 @@ def test_duplicates_are_judged_the_same_in_any_order(rows: list[tuple[int, int, 
         for row, verdict in own:
             expected = {KEPT, IDENTICAL} if row == winner else {OTHER_COLUMNS if row[1] == winner[1] else OTHER_TEXT}
             assert verdict in expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([-5, 0, 3, 7, int(NO_TIME)])), max_size=20), st.integers(0, 9)
+)
+def test_of_equal_rows_the_first_in_time_is_kept_in_any_order(rows: list[tuple[int, int]], seed: int) -> None:
+    """Rows that differ in their time only are judged by it, not by their order; no time comes last."""
+    keys = replace(
+        _keys_of([(record, 0, 0) for record, _ in rows]),
+        groups=np.zeros((len(rows), 16), dtype=np.uint8),
+        times=np.array([time for _, time in rows], dtype=np.int64),
+    )
+    moved = keys.take(np.random.default_rng(seed).permutation(len(rows)))
+
+    verdicts = judge_duplicates(moved)
+
+    kept = moved.take(np.flatnonzero(verdicts == KEPT))
+    found = dict(zip(kept.record_ids[:, 15].tolist(), kept.times.tolist(), strict=True))
+    records = {record for record, _ in rows}
+    assert found == {record: min(time for own, time in rows if own == record) for record in records}
 
 
 @given(st.lists(st.integers(1, 5_000), min_size=1, max_size=200), st.integers(1, 20_000))
