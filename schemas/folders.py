@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.documents import parse_document, read_document
-from schemas.errors import IntegrityError, UsageError
+from schemas.errors import IntegrityError, PipelineError, UsageError
 from schemas.manifests import (
     BUILDS_FOLDER,
     COMMITTED_FILE,
@@ -77,10 +77,29 @@ def open_build(path: Path) -> Build:
 def current_build_id(corpus: Path) -> str | None:
     """The id of the committed build that readers of a corpus take; None if CURRENT names none."""
     try:
-        folder = _current_folder(corpus)
-        return folder.name if (folder / COMMITTED_FILE).is_file() else None
-    except (IntegrityError, OSError):
+        return certain_build_id(corpus)
+    except (PipelineError, OSError):
         return None
+
+
+def certain_build_id(corpus: Path) -> str | None:
+    """As ``current_build_id`` for those who remove builds: None only where there is no CURRENT at all.
+
+    Raises:
+        IntegrityError: CURRENT is damaged, or what it names is not committed.
+        PipelineError: CURRENT cannot be read.
+    """
+    current = corpus / CURRENT_FILE
+    try:
+        current.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # opening it tells why
+    folder = _current_folder(corpus)
+    if not (folder / COMMITTED_FILE).is_file():
+        raise IntegrityError(f"{label(current)}: names a build that is not committed; run the build again")
+    return folder.name
 
 
 def _build_folder(path: Path) -> Path:

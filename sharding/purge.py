@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import TemporaryError, UsageError
-from schemas.folders import BUILD_ID, current_build_id
+from schemas.folders import BUILD_ID, certain_build_id
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
 from schemas.seals import label, wrapped_write
 from sharding.lock import locked_if_free
@@ -35,6 +35,7 @@ def builds_named(corpus: Path, build_ids: Sequence[str]) -> list[str]:
 
     Raises:
         UsageError: one is not in the corpus, or is the current one.
+        IntegrityError: which build is current cannot be told.
     """
     there = {path.name for path in _build_folders(corpus)}
     unknown = [build_id for build_id in build_ids if build_id not in there]
@@ -52,7 +53,7 @@ def builds_beyond(corpus: Path, num_kept: int) -> list[str]:
 
     Unfinished builds are not counted and not removed.
     """
-    current = current_build_id(corpus)
+    current = certain_build_id(corpus)
     committed = [path for path in _build_folders(corpus) if (path / COMMITTED_FILE).is_file()]
     # The only thing that tells their order is when they were committed; equal times go by name.
     newest = sorted(
@@ -74,6 +75,7 @@ def purge(corpus: Path, build_ids: Sequence[str], *, dry_run: bool) -> list[Purg
     Raises:
         TemporaryError: a build is being written.
         UsageError: a build has become the current one, or cannot be removed.
+        IntegrityError: which build is current cannot be told.
     """
     with ExitStack() as locks:
         for build_id in build_ids:
@@ -105,7 +107,7 @@ def _build_folders(corpus: Path) -> list[Path]:
 
 
 def _check_not_current(corpus: Path, build_id: str) -> None:
-    if build_id == current_build_id(corpus):
+    if build_id == certain_build_id(corpus):
         raise UsageError(f"{build_id}: is the current build, which readers take; make another build first")
 
 

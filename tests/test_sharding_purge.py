@@ -97,6 +97,39 @@ def test_the_current_build_is_never_removed(corpus: tuple[Path, list[str]]) -> N
     assert _there(folder) == set(ids)
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "unknown", "folder", "link", "uncommitted"])
+def test_nothing_is_removed_while_the_current_build_is_unknown(corpus: tuple[Path, list[str]], damage: str) -> None:
+    """A CURRENT that is damaged or cannot be read may name any build, so all of them stay."""
+    folder, ids = corpus
+    current = folder / "CURRENT"
+    if damage == "uncommitted":
+        (folder / "builds" / ids[3] / "COMMITTED").unlink()
+    elif damage in ("folder", "link"):
+        current.unlink()
+        current.mkdir() if damage == "folder" else current.symlink_to("gone")
+    else:
+        current.write_text({"empty": "", "cut": ids[3][:9], "unknown": "b-0000000000000000\n"}[damage])
+
+    with pytest.raises(IntegrityError, match="CURRENT"):
+        builds_beyond(folder, 1)
+    with pytest.raises(IntegrityError, match="CURRENT"):
+        builds_named(folder, [ids[0]])
+    with pytest.raises(IntegrityError, match="CURRENT"):
+        purge(folder, [ids[0]], dry_run=False)
+
+    assert _there(folder) == set(ids)
+
+
+def test_without_a_current_build_any_may_be_removed(corpus: tuple[Path, list[str]]) -> None:
+    """An absent CURRENT names none."""
+    folder, ids = corpus
+    (folder / "CURRENT").unlink()
+
+    purge(folder, builds_named(folder, [ids[3]]), dry_run=False)
+
+    assert _there(folder) == set(ids[:3])
+
+
 @pytest.mark.parametrize("name", ["b-0000000000000000", "..", "CURRENT", "", "../scratch", "b-*"])
 def test_an_unknown_build_is_a_usage_error(corpus: tuple[Path, list[str]], name: str) -> None:
     """Whatever is no build of this corpus is not touched."""
