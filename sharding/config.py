@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from fractions import Fraction
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -227,5 +228,6 @@ class ShardingSettings(Settings):
     def allowed_rejects(self, num_read: int) -> int:
         """How many rejected records are accepted among ``num_read``."""
         if self.max_rejects.endswith("%"):
-            return int(num_read * float(self.max_rejects[:-1]) / 100)
+            # Not as a float: 0.57 % of 10,000 would be 56.
+            return int(num_read * Fraction(self.max_rejects[:-1]) / 100)
         return int(self.max_rejects)

@@ -90,6 +90,13 @@ def test_limits_of_rejects_are_taken_to_their_ends(limit: str, allowed: int) -> 
     assert _settings(max_rejects=limit).allowed_rejects(200) == allowed
 
 
+def test_a_share_of_rejects_is_exact() -> None:
+    """A per cent of two decimals of 10,000 records is that many, to the last one."""
+    limits = [f"{hundredths // 100}.{hundredths % 100:02d}%" for hundredths in range(10_001)]
+
+    assert [_settings(max_rejects=limit).allowed_rejects(10_000) for limit in limits] == list(range(10_001))
+
+
 def test_departments_do_not_show_in_a_repr() -> None:
     """Dask logs the arguments of tasks that fail, and settings are among them."""
     made = _settings(departments={"Cardiology": "CARD"}, on_unknown="unknown")
