@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
-from schemas.seals import label
+from schemas.seals import label, read_verified
 from schemas.tables import ID_TYPE
 from sharding.config import ShardingSettings
 from sharding.placement import Keys
@@ -59,15 +60,15 @@ def load_scan(num_blocks: int, scratch: Scratch, settings: ShardingSettings) -> 
     start = 0
     for block, receipt in enumerate(receipts):
         stop = start + receipt.num_records
-        _fill(keys, slice(start, stop), scratch, block=block)
+        _fill(keys, slice(start, stop), scratch.keys(block), receipt)
         start = stop
     return Scanned(receipts, keys)
 
 
-def _fill(keys: Keys, rows: slice, scratch: Scratch, *, block: int) -> None:
-    path = scratch.keys(block)
+def _fill(keys: Keys, rows: slice, path: Path, receipt: ScanReceipt) -> None:
+    content = read_verified(path, receipt.seal)
     try:
-        with pa.ipc.open_file(path) as reader:
+        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
             table = reader.read_all()
     except (pa.ArrowException, OSError):
         raise IntegrityError(f"{label(path)}: no readable key table; run again to make it again") from None

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from schemas.errors import IntegrityError
 from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
-from schemas.seals import label, publish_with
+from schemas.seals import check_seal, label, publish_with
 from schemas.tables import content_digest
 from schemas.verification import id_matrix
 from sharding.jobs import ShardJob
 from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
-from sharding.scratch import ShardReceipt, reusable, write_receipt
+from sharding.scratch import ShardReceipt, SpillReceipt, read_receipt, reusable, write_receipt
 from sharding.spill import POSITION, spill_schema
 
 # Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
 COLUMNS_WITH_STATISTICS = ["num_bytes", "estimated_tokens"]
+_CURE = "remove the scratch folder and run again while nobody writes to the inputs"
 
 
 def write_shard(job: ShardJob) -> int:
@@ -40,7 +41,9 @@ def write_shard(job: ShardJob) -> int:
     if reusable(marker, ShardReceipt, at=path):
         return job.number
     _check_open(job.build)
-    table = _in_order(_gather(job), job)
+    gathered = _gather(job)
+    _check_positions(gathered, job)
+    table = _in_order(gathered, job)
     _check_against_plan(table, job)
     counts = _block_sizes(table, job)
     blocks = _block_entries(table, counts)
@@ -85,6 +88,23 @@ def _gather(job: ShardJob) -> pa.Table:
     return pa.Table.from_batches(found, spill_schema(job.settings))
 
 
+def _check_positions(table: pa.Table, job: ShardJob) -> None:
+    """Places are in no digest, so nothing else would tell that two records have one."""
+    if job.settings.group == "none":
+        return
+    found = np.sort(table.column(POSITION).to_numpy())
+    if not np.array_equal(found, np.arange(table.num_rows)):
+        _check_spills(job)
+        raise IntegrityError(f"{job.shard.shard_id}: places of records are not 0 to {table.num_rows - 1}; {_CURE}")
+
+
+def _check_spills(job: ShardJob) -> None:
+    """So that what is damaged is named; a spill file is read by many shards, so its seal is not checked each time."""
+    for block in np.unique(job.parts[:, 0]).tolist():
+        path = job.scratch.spill(block)
+        check_seal(path, read_receipt(path, SpillReceipt).seal)
+
+
 def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
     if job.settings.group != "none":
         order = np.argsort(table.column(POSITION).to_numpy(), kind="stable")
@@ -97,9 +117,10 @@ def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
 def _check_against_plan(table: pa.Table, job: ShardJob) -> None:
     found = multiset_hex(digest_sum(row_digests(table)))
     if table.num_rows != job.shard.num_records or found != job.shard.multiset_digest:
+        _check_spills(job)
         raise IntegrityError(
             f"{job.shard.shard_id}: {table.num_rows} records gathered are not the {job.shard.num_records} planned; "
-            "remove the scratch folder and run again while nobody writes to the inputs"
+            f"{_CURE}"
         )
 
 

@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from schemas.errors import IntegrityError
 from schemas.folders import Build, open_build
 from schemas.verification import verify_build
+from sharding import build as build_module
 from sharding.build import build_corpus, survey_blocks
 from sharding.cluster import connected
 from sharding.commit import commit_build
+from sharding.layout import Layout
 from sharding.preparation import Request, prepare
 from sharding.sample_files import write_sample
 from tests.builds import KEY, build, request, some_rows, write_rows
@@ -109,6 +113,47 @@ def test_damaged_scratch_files_are_made_again(
     made, _ = build_corpus(wanted)
 
     assert made.manifest.shards == reference.manifest.shards
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "where"),
+    [
+        ("make_plan", "keys", 0.3),
+        ("make_plan", "keys", 0.5),
+        ("make_plan", "keys", 0.7),
+        ("shard_parts", "spills", 0.7),
+    ],
+)
+def test_a_byte_that_flips_between_two_passes_is_found(
+    source: Path, tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch, step: str, name: str, where: float
+) -> None:
+    """A finished scratch file that is not what was sealed ends the build with exit code 65, and is named."""
+    settings = {**SETTINGS, "group": "patient"}
+    wanted = request([source], tmp_path / "corpus", scheduler, **settings)
+    whole = getattr(build_module, step)
+
+    def flip(*arguments: Any, **named: Any) -> Any:
+        path = sorted(tmp_path.glob(f"corpus/scratch/*/{name}/*.arrow"))[1]
+        content = bytearray(path.read_bytes())
+        content[int(len(content) * where)] ^= 4
+        path.write_bytes(content)
+        return whole(*arguments, **named)
+
+    monkeypatch.setattr(build_module, step, flip)
+    with pytest.raises(IntegrityError, match=f"{name}/000001.arrow"):
+        build_corpus(wanted)
+
+    assert not list(tmp_path.glob("corpus/builds/*/COMMITTED"))
+
+
+def test_two_records_of_a_shard_never_have_one_place(
+    source: Path, tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places are in no digest, so a shard is written only if they are 0, 1, 2 and so on."""
+    monkeypatch.setattr(Layout, "positions", lambda self: np.zeros_like(self.placement.shards))
+
+    with pytest.raises(IntegrityError, match="places of records are not 0 to"):
+        build([source], tmp_path / "corpus", scheduler, group="patient", **SETTINGS)
 
 
 def test_another_block_size_does_not_spoil_a_resume(
