@@ -17,6 +17,7 @@ from schemas.seals import label
 from sharding.sources.source import ALL_COLUMNS, UNDECODABLE, Header, Rows, Span, decoded_table, nested_text, row_digest
 
 BATCH_ROWS = 8_192
+BUFFER_BYTES = 1 << 20
 # Below this, every integer has its own FP64 number, so a whole number is an integer that met a null in pandas.
 EXACT_INTEGERS = 2.0**53
 
@@ -96,7 +97,8 @@ def _whole_as_integers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _readable(path: Path) -> Iterator[pq.ParquetFile]:
     """A Parquet file whose reader's own messages, which may quote data, never get out."""
     try:
-        with pq.ParquetFile(path) as file:
+        # In pieces: by default a row group's columns, which may be gigabytes, are fetched before the first row.
+        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, OSError):
         raise DataError(f"{label(path)}: no readable Parquet file; write it again, or set --format") from None
