@@ -71,6 +71,10 @@ def clear(scratch: Scratch) -> None:
     except (OSError, UsageError):
         _say_remainder(folder)
         return
+    if is_link and not is_there(place):
+        # On a disk that is away it may still be there, so the link, which alone leads to it, stays.
+        notice(f"{label(place)}: not to be seen, and may hold note text; its link is kept, attach its disk")
+        return
     shutil.rmtree(place, ignore_errors=True)
     if is_there(place):
         _say_remainder(place)

@@ -111,6 +111,20 @@ def test_a_folder_that_is_gone_is_no_obstacle(
     assert verify_build(made, deep=True)
 
 
+def test_what_cannot_be_seen_is_not_said_to_be_removed(
+    wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that is away may hold note text, so the link to it is kept, and that is said."""
+    link = _stop(wanted, monkeypatch)
+    assert wanted.scratch is not None
+    wanted.scratch.rename(tmp_path / "away")
+
+    clear(Scratch(link))
+
+    assert link.is_symlink()
+    assert f"{link.readlink().name}: not to be seen, and may hold note text" in capsys.readouterr().err
+
+
 def test_what_stopped_builds_left_on_other_disks_is_found_again(
     wanted: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
