@@ -16,6 +16,7 @@ from schemas.seals import check_seal, publish
 from sharding.balance import measure_balance
 from sharding.config import ShardingSettings
 from sharding.inputs import check_seen
+from sharding.intended import INTENDED
 from sharding.keys import Scanned, load_scan
 from sharding.layout import Layout, lay_out
 from sharding.placement import (
@@ -170,8 +171,9 @@ def _check_unknown(unresolved: Counter[str], settings: ShardingSettings) -> None
 
 
 def _check_rejects(ledger: BuildLedger, settings: ShardingSettings) -> None:
-    num_rejected = sum(count for reason, count in ledger.rejected.items() if reason != OVER_LIMIT_REASON)
-    if num_rejected > settings.allowed_rejects(ledger.num_read):
+    num_intended = sum(count for reason, count in ledger.rejected.items() if reason in INTENDED)
+    num_rejected = sum(ledger.rejected.values()) - num_intended - ledger.rejected.get(OVER_LIMIT_REASON, 0)
+    if num_rejected > settings.allowed_rejects(ledger.num_read - num_intended):
         cure = f"set --encoding (it is {settings.encoding}), " if ledger.rejected.get(UNDECODABLE) else ""
         raise DataError(
             f"inputs: {num_rejected} records rejected, at most {settings.max_rejects} are allowed ({said(ledger)}); "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from sharding.jobs import BlockJob
@@ -24,5 +25,8 @@ def read_block(job: BlockJob) -> Iterator[Rows]:
         return
     lookups = open_lookups(job.scratch, job.lookups)
     for rows in found:
-        adapted = adapter.records(rows.table, lookups)
-        yield Rows(adapted.table, rows.rejected + adapted.rejected, rows.roles_seen, adapted.unresolved)
+        rejected = rows.rejected
+        for part in adapter.parts(rows.table, lookups):
+            adapted = adapter.records(part, lookups)
+            yield Rows(adapted.table, rejected + adapted.rejected, rows.roles_seen, adapted.unresolved)
+            rejected = Counter()

@@ -7,18 +7,19 @@ it is the only one that finds notes among the inputs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
+from schemas.seals import label
 from sharding.config import ShardingSettings, mapping_problem
 from sharding.inputs import MAX_NAMES_SAID, SourceFile, check_columns, head_of
 from sharding.sources.adapter import MIXED, NOTES, Adapter
 from sharding.sources.adapters import ADAPTERS, AUTO, TABLE
 from sharding.sources.compression import COMPRESSIONS
 from sharding.sources.formats import FORMATS, SUFFIXES
-from sharding.sources.source import ALL_COLUMNS, WHOLE_ROW
+from sharding.sources.source import ALL_COLUMNS, HEAD_BYTES, WHOLE_ROW
 
 Mappings = Mapping[str, str]
 
@@ -33,6 +34,7 @@ class Recognised:
         note_columns: How to read the notes of a file: name in the table that is read → column, by path.
         side_columns: How to read what a file says beside notes.
         ignored: Files that are of no use to the family.
+        unseen: Paths of files of which nothing could be told, since their first line is too long.
     """
 
     settings: ShardingSettings
@@ -40,6 +42,7 @@ class Recognised:
     note_columns: Mapping[Path, Mappings]
     side_columns: Mapping[Path, Mappings] = field(default_factory=dict)
     ignored: Sequence[SourceFile] = ()
+    unseen: frozenset[Path] = frozenset()
 
 
 def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recognised:
@@ -48,7 +51,7 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
     Raises:
         UsageError: a mapped column is missing, no family or more than one fits, or columns are mapped for a family that
             knows its own.
-        DataError: a file has no readable header.
+        DataError: a file has no readable header, or its first line is too long to tell what it is.
     """
     if settings.is_table:
         check_columns(files, settings)
@@ -58,7 +61,8 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
         return Recognised(settings.model_copy(update={"source": TABLE}), list(files), of_files)
     names = list(ADAPTERS) if settings.source == AUTO else [settings.source]
     found = {name: _uses(files, ADAPTERS[name], settings) for name in names}
-    fitting = [name for name, members in found.items() if any(_holds_notes(file) for file in members.files)]
+    fitting = [name for name, members in found.items() if _holds_notes(members, is_asked=settings.source == name)]
+    _check_seen([found[name] for name in fitting] or found.values())
     if len(fitting) != 1:
         raise UsageError(_said_unfit(fitting, settings, num_files=len(files)))
     if problem := mapping_problem(settings.columns, fitting[0]):
@@ -81,13 +85,15 @@ def notices_of(recognised: Recognised) -> list[str]:
 
 
 def _uses(files: Sequence[SourceFile], adapter: Adapter, settings: ShardingSettings) -> Recognised:
-    used, ignored = [], []
+    used, ignored, unseen = [], [], set()
     note_columns: dict[Path, Mappings] = {}
     side_columns: dict[Path, Mappings] = {}
     for file in files:
         source = adapter.source(NOTES, FORMATS[file.format])
         header = source.header(file.path, head_of(file, settings.encoding))
         use = adapter.use_of(_stem(file.path), header)
+        if header.is_cut:
+            unseen.add(file.path)
         if use is None:
             ignored.append(file)
             continue
@@ -96,11 +102,24 @@ def _uses(files: Sequence[SourceFile], adapter: Adapter, settings: ShardingSetti
             note_columns[file.path] = adapter.columns(NOTES, header)
         if use != NOTES:
             side_columns[file.path] = adapter.columns(use, header)
-    return Recognised(settings.model_copy(update={"source": adapter.name}), used, note_columns, side_columns, ignored)
+    named = settings.model_copy(update={"source": adapter.name})
+    return Recognised(named, used, note_columns, side_columns, ignored, frozenset(unseen))
 
 
-def _holds_notes(file: SourceFile) -> bool:
-    return file.use in (NOTES, MIXED)
+def _holds_notes(members: Recognised, *, is_asked: bool) -> bool:
+    """A file that could not be looked at is no reason to take the inputs for a family that nobody asked for."""
+    return any(file.use in (NOTES, MIXED) and (is_asked or file.path not in members.unseen) for file in members.files)
+
+
+def _check_seen(families: Iterable[Recognised]) -> None:
+    """No family that the inputs may be of leaves a file out only because nothing could be told of it."""
+    left_out = {file.path for members in families for file in members.ignored if file.path in members.unseen}
+    for path in sorted(left_out)[:1]:
+        raise DataError(
+            f"{label(path)}: its first line has no end in the first {HEAD_BYTES} bytes and is no JSON object there, so "
+            "nothing tells what it is; put another line first, leave the file out, or name the column of the note with "
+            "--text"
+        )
 
 
 def _stem(path: Path) -> str:

@@ -117,7 +117,7 @@ def _encounter(number: int, version: int) -> Resource:
 
 def _document(number: int, patient: int, version: int) -> Resource:
     way = number % 5
-    made = document(f"d{number}", patient=f"Patient/p{patient}", type={"text": f"type {number % 3}"})
+    made = document(f"d{number}", patient=f"Patient/p{patient}", type={"coding": [{"code": f"type-{number % 3}"}]})
     del made["context"]
     setting = {"practiceSetting": {"text": f"Ward {way}"}} if way < 2 else {}
     if way == 3:

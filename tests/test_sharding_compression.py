@@ -34,7 +34,9 @@ def zstd(content: bytes) -> bytes:
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstd}
 
 
-@given(st.lists(st.binary(max_size=200), max_size=5), st.sampled_from(sorted(COMPRESS)), st.integers(0, 300))
+@given(
+    st.lists(st.binary(max_size=200), min_size=1, max_size=5), st.sampled_from(sorted(COMPRESS)), st.integers(0, 300)
+)
 def test_all_members_are_read(parts: list[bytes], suffix: str, num_bytes: int) -> None:
     """Streams one after another in a file give their contents one after another, and so does the file's head."""
     with TemporaryDirectory() as folder:
@@ -60,7 +62,7 @@ def test_parts_stay_small_however_far_a_file_expands(tmp_path: Path, suffix: str
 
 
 @pytest.mark.parametrize("suffix", sorted(COMPRESS))
-@pytest.mark.parametrize("damage", ["cut", "cut in the second", "flipped", "plain text", "trailing text"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "cut in the second", "flipped", "plain text", "trailing text"])
 def test_a_damaged_stream_is_an_error_that_names_the_file(tmp_path: Path, suffix: str, damage: str) -> None:
     """Nothing is made of the part that can still be read, and the parser's own words stay inside."""
     content = csv_bytes(some_rows(500))
@@ -69,6 +71,7 @@ def test_a_damaged_stream_is_an_error_that_names_the_file(tmp_path: Path, suffix
     path, target = tmp_path / f"in.csv{suffix}", tmp_path / "out.txt"
     path.write_bytes(
         {
+            "empty": b"",
             "cut": packed[:-3],
             "cut in the second": packed + packed[:middle],
             "flipped": packed[:middle] + bytes([packed[middle] ^ 255]) * 4 + packed[middle + 4 :],

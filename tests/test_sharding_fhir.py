@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from sharding.sources.adapter import MIXED, NOTES
 from sharding.sources.fhir import RESOURCES, FhirAdapter
 from sharding.sources.fhir_attachments import text_of
 from sharding.sources.fhir_references import reference_key
+from sharding.sources.fhir_texts import parts
 from sharding.sources.jsonl import JsonLinesSource
 from sharding.sources.source import Header
 from tests.fhir_exports import attachment, document, encounter, export, report, write_lines
 
 FHIR = FhirAdapter()
 LINES = JsonLinesSource()
+RTF = {"contentType": "application/rtf", "data": "e1xydGY="}
 
 
 def _read(path: Path, use: str, *, block_bytes: int = 1 << 20) -> tuple[pa.Table, Counter[str]]:
@@ -225,37 +227,227 @@ def test_patients_and_encounters_are_found_by_whatever_names_them(tmp_path: Path
     assert unresolved["sex"] == unresolved["age_band"] == 2
 
 
-def test_every_attachment_is_a_record_or_a_reject(tmp_path: Path) -> None:
-    """Several contents of a document have ids of their own, texts by url come from binaries, and all are counted."""
-    contents = [
-        attachment("one"),
-        {"contentType": "text/plain", "url": "Binary/b1"},
-        {"contentType": "text/plain", "url": "https://example.org/secret.txt"},
-        {"contentType": "text/plain"},
-        {"contentType": "application/pdf", "data": "eA=="},
-        {"contentType": "text/plain", "data": "!"},
-        {"contentType": "text/plain", "data": 7},
-    ]
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize(
+    ("formats", "text"),
+    [
+        ((attachment("html", "text/html"), attachment("plain"), RTF), "plain"),
+        ((attachment("<n/>", "application/xml"), attachment("html", "TEXT/HTML; charset=utf-8"), RTF), "html"),
+        ((attachment("<n/>", "text/xml"), {"contentType": "text/plain", "data": "!"}, RTF), "<n/>"),
+        ((attachment("html", "text/html"), attachment(""), RTF), "html"),
+        ((attachment("html", "text/html"), {"contentType": "text/plain", "url": "Binary/gone"}, RTF), "html"),
+    ],
+)
+def test_formats_of_a_document_are_one_record(
+    tmp_path: Path, formats: Sequence[dict[str, Any]], text: str, order: Sequence[int]
+) -> None:
+    """Plain text, else HTML, else XML that can be read is the text, in any order; the id never tells which it was."""
+    moved = [formats[index] for index in order]
+
+    records, (rejected, _) = _adapt(tmp_path, [document("d", contents=moved), report("r", moved)])
+
+    assert {record["id"]: record["text"] for record in records} == {
+        "DiagnosticReport/r": text,
+        "DocumentReference/d": text,
+    }
+    assert rejected == {"other_format": 4}
+
+
+def test_every_document_is_a_record_or_a_reject(tmp_path: Path) -> None:
+    """Texts by url come from binaries; each document has one reason, and its other formats are counted apart."""
+    of_type = {"contentType": "text/plain"}
+    contents: dict[str, list[Any]] = {
+        "url": [{**of_type, "url": "Binary/b1"}],
+        "far": [{**of_type, "url": "https://example.org/secret.txt"}],
+        "nothing": [of_type],
+        "pdf": [{"contentType": "application/pdf", "data": "eA=="}],
+        "base64": [{**of_type, "data": "!"}, RTF],
+        "number": [{**of_type, "data": 7}],
+        "gone": [],
+    }
     binary = {"resourceType": "Binary", "id": "b1", "contentType": "text/plain; charset=latin-1", "data": "6Q=="}
     wrong = [document("e1", status="entered-in-error"), document("e2", docStatus="entered-in-error")]
-    resources = [
-        document("d", contents=contents),
-        report("r", [attachment("finding"), attachment("conclusion")]),
-        report("bare", []),
-        *wrong,
-        binary,
+    wrong_formats = report("e3", [RTF, RTF, RTF], status="entered-in-error")
+    notes = [document(name, content=[{"attachment": item} for item in items]) for name, items in contents.items()]
+
+    records, (rejected, _) = _adapt(tmp_path, [*notes, report("bare", []), *wrong, wrong_formats, binary])
+
+    assert {record["id"]: record["text"] for record in records} == {"DocumentReference/url": "é"}
+    assert rejected == {
+        "no_content": 3,
+        "unsupported_media": 1,
+        "malformed": 2,
+        "entered_in_error": 3,
+        "no_text": 1,
+        "other_format": 3,
+    }
+
+
+@given(
+    formats=st.lists(
+        st.lists(
+            st.sampled_from([RTF, attachment("x"), attachment("y", "text/html"), {"data": "!"}, 7]),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    block_bytes=st.sampled_from([1, 400, 1 << 20]),
+)
+def test_attachments_are_conserved(
+    tmp_path_factory: pytest.TempPathFactory, formats: list[list[Any]], block_bytes: int
+) -> None:
+    """Records and rejects are as many as the attachments, and all but ``other_format`` as many as the documents."""
+    notes = [document(str(number), contents=items) for number, items in enumerate(formats)]
+
+    records, (rejected, _) = _adapt(tmp_path_factory.mktemp("formats"), notes, block_bytes=block_bytes)
+
+    assert len(records) + rejected.total() == sum(map(len, formats))
+    assert len(records) + rejected.total() - rejected["other_format"] == len(formats)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=8),
+    max_bytes=st.integers(1, 600),
+)
+def test_parts_refer_to_so_much_and_keep_documents_whole(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[list[int]], max_bytes: int
+) -> None:
+    """Parts are the rows, in order; each refers to at most so many bytes of binaries or is one document."""
+    path = tmp_path_factory.mktemp("parts") / "all.ndjson"
+    urls = [[f"Binary/{number}-{index}" for index in range(len(each))] for number, each in enumerate(sizes)]
+    binaries = [
+        {"resourceType": "Binary", "id": f"{number}-{index}", "contentType": "text/plain", "data": "QUJD" * size}
+        for number, each in enumerate(sizes)
+        for index, size in enumerate(each)
+        if size
+    ]
+    notes = [
+        document(str(number), contents=[{"contentType": "text/plain", "url": url} for url in each])
+        for number, each in enumerate(urls)
+    ]
+    write_lines(path, [*notes, *binaries])
+    lookups = FHIR.lookups({MIXED: _read(path, MIXED)[0]})
+    num_bytes = {f"Binary/{item['id']}": len(json.dumps(item).encode()) for item in binaries}
+    rows, _ = _read(path, NOTES)
+
+    found = list(parts(rows, lookups, max_bytes=max_bytes))
+
+    assert pa.concat_tables(found) == rows
+    of_parts = [set(part.column("document").to_pylist()) for part in found]
+    assert len(set().union(*of_parts)) == sum(map(len, of_parts))
+    referred = [sum(num_bytes.get(url, 0) for url in part.column("url").to_pylist()) for part in found]
+    assert all(size <= max_bytes or len(each) == 1 for size, each in zip(referred, of_parts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("own", "held", "text"),
+    [
+        ("text/plain; charset=latin-1", "text/plain", "é"),
+        ("text/plain; charset=latin-1", None, "é"),
+        ("application/pdf; charset=latin-1", "text/plain", "é"),
+        ("text/plain; charset=utf-8", "text/plain; charset=latin-1", "é"),
+        (None, "text/plain; charset=latin-1", "é"),
+        ("text/plain", "text/plain", None),
+    ],
+)
+def test_what_a_binary_does_not_say_its_attachment_says(
+    tmp_path: Path, own: str | None, held: str | None, text: str | None
+) -> None:
+    """Media type and charset are the binary's, each else the attachment's."""
+    binary = {"resourceType": "Binary", "id": "b", "contentType": held, "data": "6Q=="}
+    note = document("d", contents=[{"contentType": own, "url": "Binary/b"}])
+
+    records, (rejected, _) = _adapt(tmp_path, [note, binary])
+
+    assert [record["text"] for record in records] == ([text] if text else [])
+    assert rejected == ({} if text else {"undecodable": 1})
+
+
+def test_a_binary_of_two_texts_is_no_text(tmp_path: Path) -> None:
+    """Of one id and one time but for what they say, none is chosen; a later one, or an equal one, is read."""
+
+    def binary(name: str, text: str, updated: str | None = None) -> dict[str, Any]:
+        meta = {"meta": {"lastUpdated": updated}} if updated else {}
+        return {"resourceType": "Binary", "id": name, **attachment(text), **meta}
+
+    early, late = "2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"
+    binaries = [
+        *(binary("untimed", "one"), binary("untimed", "two")),
+        *(binary("timed", "one", early), binary("timed", "two", "2020-01-01T01:00:00+01:00")),
+        *(binary("equal", "same"), binary("equal", "same")),
+        *(binary("later", "old", early), binary("later", "older", early), binary("later", "new", late)),
+    ]
+    url = {"contentType": "text/plain"}
+    notes = [document(name, contents=[{**url, "url": f"Binary/{name}"}]) for name in ("untimed", "timed", "equal")]
+    notes.append(document("later", contents=[{**url, "url": "Binary/later"}]))
+    notes.append(document("other", contents=[{**url, "url": "Binary/timed"}, attachment("html", "text/html")]))
+
+    forward, backward = (_adapt(tmp_path, [*order, *notes]) for order in (binaries, binaries[::-1]))
+
+    assert forward == backward
+    assert {record["id"]: record["text"] for record in forward[0]} == {
+        "DocumentReference/equal": "same",
+        "DocumentReference/later": "new",
+        "DocumentReference/other": "html",
+    }
+    assert forward[1][0] == {"ambiguous_binary": 2, "other_format": 1}
+
+
+@given(order=st.permutations(range(4)), updated=st.sampled_from([None, "2020-01-01"]))
+def test_versions_that_are_alike_in_time_give_one_answer(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], updated: str | None
+) -> None:
+    """The cells themselves decide, and what is said goes before what is not."""
+    said: list[dict[str, Any]] = [
+        {},
+        {"birthDate": "1950"},
+        {"gender": "male"},
+        {"birthDate": "1950", "gender": "female"},
+    ]
+    patients = [{"resourceType": "Patient", "id": "p", "meta": {"lastUpdated": updated}, **item} for item in said]
+    resources = [*(patients[index] for index in order), document("d", patient="Patient/p")]
+
+    records, _ = _adapt(tmp_path_factory.mktemp("versions"), resources)
+
+    assert (records[0]["feature.age_band"], records[0]["feature.sex"]) == ("60-69", "female")
+
+
+@pytest.mark.parametrize(
+    ("fields", "creation", "expected"),
+    [
+        ({"context": {"period": {"start": "2011"}}}, "2012", "2011"),
+        ({"period": {"start": "2011"}}, "2012", "2011"),
+        ({}, "2012", "2012"),
+        ({}, None, "2013"),
+        ({"date": None}, None, None),
+    ],
+)
+def test_a_note_is_of_the_time_of_care(
+    tmp_path: Path, fields: dict[str, Any], creation: str | None, expected: str | None
+) -> None:
+    """The beginning of what it is about, else when it was written, else when the reference to it was made."""
+    contents = [{**attachment("x"), **({"creation": creation} if creation else {})}]
+
+    records, _ = _adapt(tmp_path, [document("d", contents=contents, **{"date": "2013", **fields})])
+
+    assert records[0]["time"] == records[0]["feature.year"] == expected
+
+
+def test_an_organization_that_made_a_report_is_its_department(tmp_path: Path) -> None:
+    """Among performers of any type, one that says that it is an organization first."""
+    organizations = [{"resourceType": "Organization", "id": name, "name": f"Lab {name}"} for name in ("o1", "o2")]
+    performers = [{"reference": "Practitioner/p"}, {"reference": "urn:uuid:p"}, {"reference": "Organization/o1"}]
+    reports = [
+        report("a", [attachment("x")], performer=performers),
+        report("b", [attachment("x")], performer=[{"reference": "urn:uuid:o2", "type": "Organization"}]),
+        report("c", [attachment("x")], performer=performers[:1]),
     ]
 
-    records, (rejected, _) = _adapt(tmp_path, resources)
+    records, _ = _adapt(tmp_path, [*organizations, *reports])
 
-    texts = {record["id"]: record["text"] for record in records}
-    assert texts == {
-        "DocumentReference/d#0": "one",
-        "DocumentReference/d#1": "é",
-        "DiagnosticReport/r#0": "finding",
-        "DiagnosticReport/r#1": "conclusion",
-    }
-    assert rejected == {"no_content": 3, "unsupported_media": 1, "malformed": 2, "entered_in_error": 2}
+    assert [record["department"] for record in records] == ["Lab o1", "Lab o2", "UNKNOWN"]
 
 
 def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
@@ -272,6 +464,7 @@ def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
     lines = [
         b'{"id": "late", "resourceType": "Observation"}',
         b'{"resourceType": "DocumentReference", "id": "\\ud83d", "content": [{"attachment": {"data": ""}}]}',
+        b'{"resourceType": "DocumentReference", "id": "s", "content": [{"attachment": {"data": "\\ud83d"}}]}',
         b'{"resourceType": "DocumentReference", "id": "x", "id": "y"}',
         b'{"resourceType": "DocumentReference", "id": "\xff"}',
         b"[]",
@@ -281,7 +474,8 @@ def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
 
     rows, rejected = _read(path, NOTES)
 
-    assert rows.column("id").to_pylist() == ["DocumentReference/d#0"]
+    assert rows.column("id").to_pylist() == ["DocumentReference/d", "DocumentReference/s"]
+    assert rows.column("problem").to_pylist() == [None, "invalid_unicode"]
     assert rejected == {"not_a_note": 2, "invalid_unicode": 1, "malformed": 2, "undecodable": 1}
 
 
@@ -330,6 +524,18 @@ def test_a_head_tells_its_types(tmp_path: Path) -> None:
     assert part == Header(("resourceType=Patient",), closed=False)
 
 
+@pytest.mark.parametrize("stem", ["documentreference", "export"])
+def test_a_file_whose_first_line_outgrows_the_head_is_read_for_everything(tmp_path: Path, stem: str) -> None:
+    """Its type may stand behind a long text."""
+    long = {"id": "d", "content": [{"attachment": attachment("x" * (1 << 20))}], "resourceType": "DocumentReference"}
+    path = write_lines(tmp_path / f"{stem}.ndjson", [long])
+
+    header = FHIR.source(NOTES, LINES).header(path, path.read_bytes()[: 1 << 20])
+
+    assert FHIR.use_of(stem, header) == MIXED
+    assert _read(path, NOTES)[0].num_rows == 1
+
+
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_notes_in_a_file_of_another_name_are_not_lost(tmp_path: Path, is_hidden: bool) -> None:
     """A file that is taken for patients and holds a note after its beginning is refused."""
@@ -355,7 +561,7 @@ def test_the_last_version_of_a_resource_counts(tmp_path: Path) -> None:
 
 
 def test_ages_over_89_are_pooled_and_types_are_loinc_first(tmp_path: Path) -> None:
-    """The oldest share one band; a LOINC display goes before the text of the type, and that before a local code."""
+    """The oldest share one band; LOINC goes before a local code, and a type's text, which users type, is never read."""
     loinc = {
         "coding": [{"system": "x", "display": "local"}, {"system": "http://loinc.org", "display": "Progress note"}]
     }
@@ -365,7 +571,7 @@ def test_ages_over_89_are_pooled_and_types_are_loinc_first(tmp_path: Path) -> No
         document(
             "b", patient="Patient/p", type={"text": "Letter", "coding": [{"code": "L"}]}, date="1950-05-05T10:00:00Z"
         ),
-        document("c", patient="Patient/p", type={"coding": [{"code": "L"}]}, date=None),
+        document("c", patient="Patient/p", type={"text": "Letter to Jane"}, date=None),
     ]
 
     records, (_, unresolved) = _adapt(tmp_path, [patient, *notes])
@@ -373,10 +579,10 @@ def test_ages_over_89_are_pooled_and_types_are_loinc_first(tmp_path: Path) -> No
     features = ("age_band", "note_type", "sex", "year")
     assert [tuple(record[f"feature.{name}"] for name in features) for record in records] == [
         ("90+", "Progress note", "other", "2003"),
-        ("50-59", "Letter", "other", "1950"),
-        (None, "L", "other", None),
+        ("50-59", "L", "other", "1950"),
+        (None, None, "other", None),
     ]
-    assert (unresolved["year"], unresolved["age_band"]) == (1, 1)
+    assert (unresolved["year"], unresolved["age_band"], unresolved["note_type"]) == (1, 1, 1)
 
 
 def test_values_of_other_shapes_cost_no_note(tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ def test_the_last_row_of_a_key_counts_in_any_order(pairs: list[tuple[str, str]],
     assert found.num_rows == len(greatest)
 
 
+def test_null_loses_to_any_value() -> None:
+    """What one row does not say, another of the same key may."""
+    table = pa.table({KEY: ["a", "a", "b"], "value": pa.array([None, "", None], pa.large_string())})
+
+    assert latest(table, ["value"]).column("value").to_pylist() == ["", None]
+
+
 def test_keys_of_one_hash_are_told_apart() -> None:
     """Where two keys share a hash, the key itself decides; a third key of that hash is not there."""
     shared = hash_of("wanted")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sharding.sources.mimic4 import Mimic4
 from tests.exports import MIMIC4, Export, adapt, rows_of
 
-START = datetime(2150, 1, 1)
+# Never midnight, at which a discharge note is of its whole day.
+START = datetime(2150, 1, 1, 1)
 Cells = Mapping[str, str | None]
 
 
@@ -189,6 +190,38 @@ def test_a_note_of_no_hospital_stay_is_of_its_patients_unit() -> None:
     }
 
     assert departments_of(export) == ["Emergency Department", "UNKNOWN", "UNKNOWN"]
+
+
+def test_an_inner_stay_interrupts_the_outer_one() -> None:
+    """When it has ended, the patient is where they were before."""
+    stays = [unit(8, 20, "Ward"), unit(10, 12, "Endoscopy"), unit(11, 12, None)]
+    hours = (9, 10, 11, 12, 15, 20, 21)
+
+    found = departments_of({"discharge": [note(hour) for hour in hours], "transfers": stays})
+
+    assert found == ["Ward", "Endoscopy", "UNKNOWN", "UNKNOWN", "Ward", "Ward", "UNKNOWN"]
+
+
+@given(
+    st.lists(st.tuples(HOURS, HOURS, st.sampled_from(["A", "B", "C", None])), max_size=8).map(
+        lambda stays: [stay for stay in stays if stay[0] is not None]
+    )
+)
+def test_at_any_time_the_stay_that_began_last_counts(stays: list[tuple[int, int | None, str | None]]) -> None:
+    """Of the stays that have not ended; of several that began together the longest, then the first by name."""
+    hours = range(8)
+
+    found = departments_of(
+        {
+            "discharge": [note(hour) for hour in hours],
+            "transfers": [unit(*stay) for stay in stays] or [unit(99, 99, "x")],
+        }
+    )
+
+    ends = [(start, 99 if stop is None else stop, name) for start, stop, name in stays]
+    there = [[stay for stay in ends if stay[0] <= hour <= stay[1]] for hour in hours]
+    last = [min(each, key=lambda stay: (-stay[0], -stay[1], stay[2] or "~"))[2] if each else None for each in there]
+    assert found == [name or "UNKNOWN" for name in last]
 
 
 def test_services_of_other_hospital_stays_do_not_count() -> None:

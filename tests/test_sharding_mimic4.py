@@ -77,6 +77,32 @@ def test_notes_alone_are_records_too() -> None:
     assert found.unresolved == {"department": 2, "age_band": 2, "diagnosis_chapter": 2, "sex": 2, "patient": 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "charttime", "department", "time"),
+    [
+        ("DS", "2180-05-06 00:00:00", "SURG", "2180-05-06T23:59:59.999999"),
+        ("AD", "2180-05-06T00:00", "SURG", "2180-05-06T23:59:59.999999"),
+        ("DS", "2180-05-06 00:00:01", "MED", "2180-05-06T00:00:01.000000"),
+        ("RR", "2180-05-06 00:00:00", "MED", "2180-05-06T00:00:00.000000"),
+        ("RR", "2180-05-06", "SURG", "2180-05-06T23:59:59.999999"),
+    ],
+)
+def test_a_discharge_note_at_midnight_is_of_the_end_of_its_day(
+    kind: str, charttime: str, department: str, time: str
+) -> None:
+    """Its charttime is a date; that of a radiology report has a time, unless it is a date to the letter."""
+    services = [
+        {"hadm_id": NOTE["hadm_id"], "transfertime": moment, "curr_service": name}
+        for moment, name in (("2180-05-05 10:00:00", "MED"), ("2180-05-06 14:00:00", "SURG"))
+    ]
+    note = {**NOTE, "note_type": kind, "charttime": charttime}
+
+    (row,) = rows_of(adapt(Mimic4(), MIMIC4, {"radiology": [note], "services": services}))
+
+    assert (row["department"], row["time"]) == (department, time)
+    assert row["feature.year"] == "2180"
+
+
 @given(st.integers(0, 89), st.integers(2110, 2200), st.integers(2105, 2209))
 def test_an_age_counts_from_the_anchor_year(anchor_age: int, anchor_year: int, year: int) -> None:
     """Forward and back; before birth there is none."""

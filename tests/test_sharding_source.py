@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
 from schemas.verification import read_shard, verify_build
 from sharding.build import plan_corpus, survey_blocks
@@ -23,7 +23,7 @@ from sharding.preparation import prepare
 from sharding.recognition import notices_of, recognise
 from tests.builds import COLUMNS, build, records_of, request, some_rows, write_rows
 from tests.commands import run_command
-from tests.fhir_exports import document, export, write_export, write_lines
+from tests.fhir_exports import attachment, document, export, report, write_export, write_lines
 
 EXPORT = export(num_patients=7, num_documents=60, version=4)
 
@@ -69,6 +69,31 @@ def test_side_files_are_inputs_that_hold_no_records(tmp_path: Path, scheduler: s
     assert before.manifest.ledger.balances
     assert after.manifest.build_id != before.manifest.build_id
     assert after.manifest.unresolved == {"age_band": 51, "sex": 51}
+
+
+def test_what_a_source_leaves_out_on_purpose_is_no_sign_of_bad_input(tmp_path: Path, scheduler: str) -> None:
+    """Other formats, reports without text and marked errors are in the ledger, outside the limit of rejects."""
+    formats = [
+        {"contentType": "text/html", "data": "PGI+"},
+        {"contentType": "text/plain", "data": "eA=="},
+        {"contentType": "application/rtf", "data": "e1xydGY="},
+    ]
+    notes = [
+        *(document(f"f{number}", contents=formats) for number in range(5)),
+        *(report(f"r{number}", []) for number in range(20)),
+        document("gone", status="entered-in-error"),
+    ]
+    bad = document("bad", contents=formats[2:])
+
+    ledger = _build(
+        [write_export(tmp_path / "in", notes)], tmp_path / "corpus", scheduler, max_rejects="0"
+    ).manifest.ledger
+    with pytest.raises(DataError, match="1 records rejected"):
+        _build([write_export(tmp_path / "bad", [*notes, bad])], tmp_path / "other", scheduler, max_rejects="16%")
+
+    assert (ledger.num_read, ledger.num_kept) == (36, 5)
+    assert ledger.rejected == {"entered_in_error": 1, "no_text": 20, "other_format": 10}
+    assert ledger.balances
 
 
 def test_missing_side_files_leave_unknowns_that_are_counted(tmp_path: Path, scheduler: str) -> None:
@@ -269,6 +294,39 @@ def test_files_of_no_family_are_refused_with_the_cure(tmp_path: Path, settings: 
         recognise(files, ShardingSettings.model_validate({"columns": {}, **settings}))
 
     assert "note 1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["auto", "mimic4"])
+def test_a_file_whose_first_line_outgrows_the_head_is_never_left_out_in_silence(tmp_path: Path, source: str) -> None:
+    """Alone or beside files that are recognised, it stops the build by its name; what FHIR can read is read."""
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"text": "secret " * 200_000, "note_id": "1", "subject_id": "2", "note_type": "DS"}))
+    beside = tmp_path / "notes.jsonl"
+    beside.write_text(json.dumps({"text": "x", "note_id": "1", "subject_id": "2", "note_type": "DS"}))
+    fhir = tmp_path / "fhir.ndjson"
+    fhir.write_text(
+        json.dumps({"content": [{"attachment": attachment("x" * 1_000_000)}], **document("d", content=None)})
+    )
+    settings = ShardingSettings.model_validate({"columns": {}, "source": source})
+
+    for paths in ([long], [long, beside]):
+        with pytest.raises(DataError, match=r"long\.jsonl: its first line") as caught:
+            recognise(find_files([str(path) for path in paths], "auto").files, settings)
+        assert "secret" not in str(caught.value)
+
+    asked = settings.model_copy(update={"source": "fhir"})
+    assert [file.use for file in recognise(find_files([str(fhir)], "auto").files, asked).files] == ["mixed"]
+
+
+def test_a_single_record_without_a_final_newline_is_recognised(tmp_path: Path) -> None:
+    """The last line of a head that holds the whole file counts."""
+    path = tmp_path / "notes.jsonl"
+    path.write_text(json.dumps({"note_id": "1", "subject_id": "2", "note_type": "DS", "text": "x"}))
+    settings = ShardingSettings.model_validate({"columns": {}})
+
+    found = recognise(find_files([str(path)], "auto").files, settings)
+
+    assert (found.settings.source, [file.use for file in found.files]) == ("mimic4", ["notes"])
 
 
 @pytest.mark.parametrize("source", [["--source", "fhir"], []])

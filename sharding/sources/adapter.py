@@ -9,7 +9,7 @@ counted, never guessed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class Adapter(Protocol):
 
         Args:
             stem: The file's name in lower case without the suffixes of format and compression.
-            header: As the family's own source of notes tells it.
+            header: As the family's own source of notes tells it; of one that is cut, nothing can be told.
         """
         ...
 
@@ -74,8 +74,12 @@ class Adapter(Protocol):
         """Tables to look departments, patients and the like up in, from the side tables that are there."""
         ...
 
+    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:
+        """Rows of notes in parts, at least one, of which each fits into memory with what its rows point to."""
+        ...
+
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
-        """Rows of notes as rows of roles, in the same order; a pure function of its arguments, row by row.
+        """Rows of notes as rows of roles, in the same order; a pure function of its arguments, record by record.
 
         A lookup table may point into side files instead of holding what they hold; they are sealed, and do not change.
         """

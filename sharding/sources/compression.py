@@ -1,8 +1,9 @@
 """Compressed text files, read as a stream of plain bytes: gzip of any number of members, Zstandard of any of frames.
 
 A file is compressed if its last suffix says so; the suffix before it names the format (``notes.csv.gz``). A stream that
-is cut or damaged is an error of the whole file, never fewer records. gzip always has a checksum; a Zstandard frame has
-one if its writer put it there, as the zstd command does.
+is cut or damaged is an error of the whole file, never fewer records, and so is a file of no bytes: even an empty text
+has a stream. gzip always has a checksum; a Zstandard frame has one if its writer put it there, as the zstd command
+does.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ def plain_chunks(path: Path) -> Iterator[bytes]:
     num_bytes = 0
     with opened(path) as file:
         try:
+            if compression_of(path) and not file.read(1):
+                raise EOFError
+            file.seek(0)
             stream = _stream(file, compression_of(path))
             while chunk := stream.read(CHUNK_BYTES):
                 num_bytes += len(chunk)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 from schemas.tables import FEATURE_PREFIX
 from sharding.features import age_band, map_distinct, sex_of, year_of, years_between
 from sharding.sources.adapter import MIXED, NOTES, UNKNOWN, Adapted
-from sharding.sources.fhir_attachments import NO_CONTENT, text_of
 from sharding.sources.fhir_notes import NOTE_COLUMNS, TYPE_MARK, FhirNotes
-from sharding.sources.fhir_references import reference_key
-from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, binary_data, find_resources, lookup_tables
+from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, find_resources, lookup_tables
+from sharding.sources.fhir_texts import parts, texts_of
 from sharding.sources.fhir_types import (
-    BINARY,
     ENCOUNTER,
     NOTE_TYPES,
     ORGANIZATION,
@@ -54,6 +52,8 @@ class FhirAdapter:
         types = {column.removeprefix(TYPE_MARK) for column in marked}
         words = {_TYPE_OF_WORD[word] for word in re.split(r"[^a-z]+", stem) if word in _TYPE_OF_WORD}
         is_certain = header.closed or words == types
+        if header.is_cut:
+            return MIXED
         if not types or (is_certain and not types & (NOTE_TYPES | SIDE_TYPES)):
             return None
         if not is_certain or (types & NOTE_TYPES and types & SIDE_TYPES):
@@ -74,36 +74,22 @@ class FhirAdapter:
         """See ``Adapter``."""
         return lookup_tables([sides[use] for use in sorted(sides)])
 
+    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:
+        """See ``Adapter``."""
+        return parts(rows, lookups)
+
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         """See ``Adapter``."""
-        texts, rejected = _texts(rows, lookups[BINARY], lookups)
-        sound = texts.is_valid()
-        known = _known(rows.filter(sound), lookups)
-        table = pa.table({**known, "text": texts.filter(sound)})
+        found = texts_of(rows, lookups)
+        known = _known(found.rows, lookups)
+        table = pa.table({**known, "text": found.texts})
         unresolved = Counter({role.removeprefix(FEATURE_PREFIX): known[role].null_count for role in known})
         for role in UNCOUNTED:
             del unresolved[role]
         filled = table.column("department").fill_null(UNKNOWN)
         return Adapted(
-            table.set_column(table.column_names.index("department"), "department", filled), rejected, +unresolved
+            table.set_column(table.column_names.index("department"), "department", filled), found.rejected, +unresolved
         )
-
-
-def _texts(rows: pa.Table, binaries: pa.Table, lookups: Mapping[str, pa.Table]) -> tuple[pa.Array, Counter[str]]:
-    """Text of each attachment, null where there is none, and the reasons."""
-    urls = rows.column("url").to_pylist()
-    data, kinds = rows.column("data").to_pylist(), rows.column("content_type").to_pylist()
-    keys = [None if url is None else reference_key({"reference": url}, BINARY) for url in urls]
-    found = find_resources(lookups, BINARY, [key if own is None else None for key, own in zip(keys, data, strict=True)])
-    binary_kinds = binaries.column("content_type").take(found).to_pylist()
-    texts: list[str | None] = []
-    rejected: Counter[str] = Counter()
-    for own, kind, *binary in zip(data, kinds, binary_data(binaries, found), binary_kinds, strict=True):
-        content = (own, kind) if own is not None else binary
-        text, reason = (None, NO_CONTENT) if content[0] is None else text_of(content[0], content[1])
-        texts.append(text)
-        rejected.update([reason] if reason else [])
-    return pa.array(texts, pa.large_string()), rejected
 
 
 def _known(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
@@ -112,7 +98,8 @@ def _known(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> dict[str, pa.Arra
     encounters = _found(lookups, ENCOUNTER, rows.column("encounter"))
     custodians = _found(lookups, ORGANIZATION, rows.column("custodian"))
     providers = _found(lookups, ORGANIZATION, encounters["organization"])
-    dates = rows.column("date").to_pylist()
+    written = pc.coalesce(rows.column("start"), rows.column("creation"), rows.column("date"))
+    dates = written.to_pylist()
     births = patients["birth_date"].to_pylist()
     bands = [age_band(years_between(birth, date)) for birth, date in zip(births, dates, strict=True)]
     return {
@@ -126,11 +113,11 @@ def _known(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> dict[str, pa.Arra
         ),
         "patient": _ids(patients[KEY], rows.column("patient"), PATIENT),
         "encounter": _ids(encounters[KEY], rows.column("encounter"), ENCOUNTER),
-        "time": rows.column("date"),
+        "time": written,
         f"{FEATURE_PREFIX}age_band": pa.array(bands, pa.large_string()),
         f"{FEATURE_PREFIX}note_type": rows.column("note_type"),
         f"{FEATURE_PREFIX}sex": map_distinct(patients["sex"], sex_of),
-        f"{FEATURE_PREFIX}year": map_distinct(rows.column("date"), year_of),
+        f"{FEATURE_PREFIX}year": map_distinct(written, year_of),
     }
 
 

@@ -15,23 +15,25 @@ UNSUPPORTED_MEDIA = "unsupported_media"
 NO_CONTENT = "no_content"
 
 # Marked-up text is kept as it is: which of it is the note is not for a reader of files to say.
-TEXT_MEDIA = frozenset({"text/plain", "text/html", "application/xhtml+xml", "text/xml", "application/xml"})
+TEXT_MEDIA = ("text/plain", "text/html", "application/xhtml+xml", "text/xml", "application/xml")
+# Of several formats of one text the first here is the best to read.
+MEDIA_RANKS = {media: rank for rank, media in enumerate(TEXT_MEDIA)}
 DEFAULT_CHARSET = "utf-8"
 _NO_SPACE = dict.fromkeys(map(ord, " \t\r\n"))
 
 
-def text_of(data: str, content_type: str | None) -> tuple[str | None, str | None]:
+def text_of(data: str, *content_types: str | None) -> tuple[str | None, str | None]:
     """Decode an attachment.
 
     Args:
         data: Base64 of the bytes.
-        content_type: As in the attachment, perhaps with a charset.
+        content_types: As in the attachment, perhaps with a charset; of a Binary its own, then that of the attachment.
 
     Returns:
         The text and None, or None and the reason why there is no text.
     """
-    media, charset = media_and_charset(content_type)
-    if media not in TEXT_MEDIA:
+    media, charset = media_and_charset(*content_types)
+    if media not in MEDIA_RANKS:
         return None, UNSUPPORTED_MEDIA
     try:
         content = base64.b64decode(data.translate(_NO_SPACE), validate=True)
@@ -45,10 +47,15 @@ def text_of(data: str, content_type: str | None) -> tuple[str | None, str | None
     return text, None
 
 
-def media_and_charset(content_type: str | None) -> tuple[str, str]:
-    """Media type in lower case, and charset; ``utf-8`` where none is said."""
+def media_and_charset(*content_types: str | None) -> tuple[str, str]:
+    """The first media type that is said, in lower case, and the first charset; ``utf-8`` where none is said."""
+    said = [_parsed(content_type) for content_type in content_types if content_type]
+    media = next((media for media, _ in said if media), "")
+    return media, next((charset for _, charset in said if charset), DEFAULT_CHARSET)
+
+
+def _parsed(content_type: str) -> tuple[str, str | None]:
     message = Message()
-    message["Content-Type"] = " ".join((content_type or "").split())
+    message["Content-Type"] = " ".join(content_type.split())
     charset = message.get_param("charset")
-    media = (content_type or "").partition(";")[0].strip().lower()
-    return media, charset if isinstance(charset, str) and charset else DEFAULT_CHARSET
+    return content_type.partition(";")[0].strip().lower(), charset if isinstance(charset, str) else None

@@ -1,24 +1,29 @@
-"""Documents and reports as rows: one for each attachment, since each is a text of its own.
+"""Documents and reports as rows: one for each attachment, those of a document one after the other.
 
-Sources: FHIR R4 and R5, "DocumentReference" and "DiagnosticReport". In R5 a document's ``context`` is a list of
-references, and ``practiceSetting`` and ``period`` stand beside it; both forms are read wherever they occur.
+Sources: FHIR R4 and R5, "DocumentReference" and "DiagnosticReport". Both say of repetitions of ``content`` and of
+``presentedForm`` that they are formats of the same document: which of them is read is decided when all are known. In R5
+a document's ``context`` is a list of references, and ``practiceSetting`` and ``period`` stand beside it; both forms are
+read wherever they occur.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharding.intended import ENTERED_IN_ERROR, NO_TEXT, OTHER_FORMAT
 from sharding.sources.cutting import read_span
 from sharding.sources.fhir_attachments import NO_CONTENT
 from sharding.sources.fhir_json import (
+    NOT_A_NOTE,
     RESOURCE_TYPE,
     Resource,
     child,
     children,
+    coding_name,
     concept_name,
     leading_type,
     resource_of,
@@ -36,10 +41,15 @@ from sharding.sources.fhir_types import (
     RESOURCE_TYPES,
     SIDE_TYPES,
 )
+from sharding.sources.jsonl import ends_in_first_line
 from sharding.sources.source import INVALID_UNICODE, MALFORMED, UTF8_BOM, Header, Rows, Source, Span, string_table
 
-ENTERED_IN_ERROR = "entered_in_error"
+# Rows of one document have one ``document``; ``problem`` is the reason why an attachment can be no text.
+DOCUMENT = "document"
+PROBLEM = "problem"
 NOTE_COLUMNS = (
+    DOCUMENT,
+    PROBLEM,
     "id",
     "data",
     "content_type",
@@ -48,13 +58,18 @@ NOTE_COLUMNS = (
     "encounter",
     "practice_setting",
     "custodian",
+    "start",
+    "creation",
     "date",
     "note_type",
 )
 LOINC = "http://loinc.org"
+ATTACHMENT_FIELDS = {"content_type": "contentType", "url": "url", "creation": "creation"}
 NO_NOTES = SIDE_TYPES | OTHER_TYPES
 # No column of a table is called so: a table of patients is no FHIR resource.
 TYPE_MARK = f"{RESOURCE_TYPE}="
+
+Row = dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +81,19 @@ class FhirNotes:
     def header(self, path: Path, head: bytes) -> Header:
         """See ``Source``; each column is ``TYPE_MARK`` with a type of resource that is in the head."""
         types: dict[str, None] = {}
+        is_told = False
         for line in head.removeprefix(UTF8_BOM).split(b"\n"):
             found = leading_type(line)
             if found is None and line.strip():
                 resource = resource_of(line)
                 found = None if isinstance(resource, str) else string(resource, RESOURCE_TYPE)
+                is_told |= resource == NOT_A_NOTE
             if found in RESOURCE_TYPES:
                 types[found] = None
-        return Header(tuple(TYPE_MARK + name for name in types), closed=path.stat().st_size == len(head))
+        closed = path.stat().st_size == len(head)
+        marked = tuple(TYPE_MARK + name for name in types)
+        is_cut = not (types or is_told or closed) and ends_in_first_line(head)
+        return Header(marked, closed, is_cut=is_cut)
 
     def spans(self, path: Path, block_bytes: int) -> list[Span]:
         """See ``Source``."""
@@ -83,16 +103,14 @@ class FhirNotes:
         """See ``Source``."""
         cells: dict[str, list[bytes | None]] = {name: [] for name in NOTE_COLUMNS}
         rejected: Counter[str] = Counter()
-        for _, line in resource_lines(path, span):
+        for start, line in resource_lines(path, span):
             if leading_type(line) in NO_NOTES:
                 continue
-            for row in _rows_of(line):
-                values = row if isinstance(row, str) else _encoded(row)
-                if isinstance(values, str):
-                    rejected[values] += 1
-                    continue
-                for name, value in zip(NOTE_COLUMNS, values, strict=True):
-                    cells[name].append(value)
+            rows, reasons = _rows_of(line, str(start))
+            rejected.update(reasons)
+            for row in rows:
+                for name in NOTE_COLUMNS:
+                    cells[name].append(row.get(name))
         yield Rows(string_table(cells)[0].select(list(columns)), rejected, frozenset(columns))
 
 
@@ -106,25 +124,27 @@ def resource_lines(path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
         offset += len(line) + 1
 
 
-def _rows_of(line: bytes) -> Iterator[dict[str, str | None] | str]:
-    """The attachments of a line; for each that can be none, the reason."""
+def _rows_of(line: bytes, document: str) -> tuple[list[Row], Sequence[str]]:
+    """The attachments of a line, and the reasons for what is none; a document that is rejected has one of its own."""
     resource = resource_of(line)
     if isinstance(resource, str):
-        yield resource
-        return
+        return [], [resource]
     kind = resource[RESOURCE_TYPE]
     if kind not in NOTE_TYPES:
-        return
+        return [], []
     attachments = _attachments(resource, kind)
+    others = [OTHER_FORMAT] * (len(attachments) - 1)
     if "entered-in-error" in (string(resource, "status"), string(resource, "docStatus")):
-        yield from [ENTERED_IN_ERROR] * max(1, len(attachments))
-        return
+        return [], [ENTERED_IN_ERROR, *others]
     if not attachments:
-        yield NO_CONTENT
+        return [], [NO_TEXT if kind == DIAGNOSTIC_REPORT else NO_CONTENT]
+    raw_id = string(resource, "id") and f"{kind}/{resource['id']}"
     about = _about_document(resource) if kind == DOCUMENT_REFERENCE else _about_report(resource)
-    stem = string(resource, "id") and f"{kind}/{resource['id']}"
-    for index, attachment in enumerate(attachments):
-        yield _row(attachment, stem and f"{stem}#{index}", about)
+    try:
+        shared = _encoded({**about, DOCUMENT: document, "id": raw_id})
+    except UnicodeEncodeError:
+        return [], [INVALID_UNICODE, *others]
+    return [{**shared, **_attachment_cells(attachment)} for attachment in attachments], []
 
 
 def _attachments(resource: Resource, kind: str) -> list[Any]:
@@ -136,14 +156,16 @@ def _attachments(resource: Resource, kind: str) -> list[Any]:
     return [item.get("attachment", {}) if isinstance(item, dict) else None for item in listed]
 
 
-def _row(attachment: Any, raw_id: str | None, about: dict[str, str | None]) -> dict[str, str | None] | str:
+def _attachment_cells(attachment: Any) -> Row:
     if not isinstance(attachment, dict) or not isinstance(attachment.get("data", ""), str):
-        return MALFORMED
-    data = attachment.get("data")
-    if data is None and not string(attachment, "url"):
-        return NO_CONTENT
-    content_type = string(attachment, "contentType")
-    return {**about, "id": raw_id, "data": data, "content_type": content_type, "url": string(attachment, "url")}
+        return _encoded({PROBLEM: MALFORMED})
+    cells = {name: string(attachment, field) for name, field in ATTACHMENT_FIELDS.items()}
+    if "data" not in attachment and not cells["url"]:
+        return _encoded({PROBLEM: NO_CONTENT})
+    try:
+        return _encoded({**cells, "data": attachment.get("data")})
+    except UnicodeEncodeError:
+        return _encoded({PROBLEM: INVALID_UNICODE})
 
 
 def _about_document(document: Resource) -> dict[str, str | None]:
@@ -153,38 +175,39 @@ def _about_document(document: Resource) -> dict[str, str | None]:
     starts = [string(child(parent, "period"), "start") for parent in (context, document)]
     return {
         "patient": reference_key(child(document, "subject"), PATIENT),
-        "encounter": _first_key(encounters),
+        "encounter": _first_key(encounters, ENCOUNTER),
         "practice_setting": concept_name(setting),
         "custodian": reference_key(child(document, "custodian"), ORGANIZATION),
-        "date": next((date for date in (string(document, "date"), *starts) if date), None),
+        "start": next((start for start in starts if start), None),
+        "date": string(document, "date"),
         "note_type": _note_type(child(document, "type")),
     }
 
 
 def _about_report(report: Resource) -> dict[str, str | None]:
-    effective = string(report, "effectiveDateTime") or string(child(report, "effectivePeriod"), "start")
+    performers = children(report, "performer")
+    # A UUID or identifier does not tell the type; one that does goes first.
+    performers.sort(key=lambda item: ORGANIZATION not in f"{item.get('reference')} {item.get('type')}")
     return {
         "patient": reference_key(child(report, "subject"), PATIENT),
         "encounter": reference_key(child(report, "encounter"), ENCOUNTER),
         "practice_setting": None,
-        "custodian": None,
-        "date": effective or string(report, "issued"),
+        "custodian": _first_key(performers, ORGANIZATION),
+        "start": string(report, "effectiveDateTime") or string(child(report, "effectivePeriod"), "start"),
+        "date": string(report, "issued"),
         "note_type": _note_type(child(report, "code")),
     }
 
 
-def _first_key(references: list[Resource]) -> str | None:
-    return next((key for item in references if (key := reference_key(item, ENCOUNTER))), None)
+def _first_key(references: list[Resource], wanted: str) -> str | None:
+    return next((key for item in references if (key := reference_key(item, wanted))), None)
 
 
 def _note_type(concept: Resource) -> str | None:
-    """The first display of a LOINC code, else what the concept is called."""
-    codings = [item for item in children(concept, "coding") if string(item, "system") == LOINC]
-    return next((name for item in codings if (name := string(item, "display"))), None) or concept_name(concept)
+    """What the first coding is called, LOINC before others; never the concept's text, which users may have typed."""
+    codings = sorted(children(concept, "coding"), key=lambda item: string(item, "system") != LOINC)
+    return next((name for name in map(coding_name, codings) if name), None)
 
 
-def _encoded(row: dict[str, str | None]) -> list[bytes | None] | str:
-    try:
-        return [None if value is None else value.encode("utf-8") for value in map(row.get, NOTE_COLUMNS)]
-    except UnicodeEncodeError:
-        return INVALID_UNICODE
+def _encoded(row: Mapping[str, str | None]) -> Row:
+    return {name: value.encode("utf-8") for name, value in row.items() if value is not None}

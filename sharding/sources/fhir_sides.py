@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,10 @@ FIELDS = {
     PATIENT: ("birth_date", "sex"),
     ENCOUNTER: ("service_type", "class_name", "organization"),
     ORGANIZATION: ("name",),
-    BINARY: ("content_type", *PLACE),
+    BINARY: ("content_type", "digest", *PLACE),
 }
+# Column that marks a binary whose last versions, updated together or nobody knows when, say different things.
+AMBIGUOUS = "is_ambiguous"
 # An identifier is a row of its own, whose target is the key of the resource that has it.
 IDENTIFIERS = "identifiers"
 TARGET = "target"
@@ -101,11 +104,13 @@ class FhirSides:
 def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
     """One searchable table per type of resource, and one from identifiers to resources.
 
-    Of several versions of a resource the one that was updated last counts; an identifier of two resources is none's.
+    Of several versions of a resource the one that was updated last counts, and of those that were updated together, or
+    nobody knows when, the one whose cells sort last, null first: the choice never hangs on a file's name or order. A
+    text is not chosen so: binaries that differ are marked. An identifier of two resources is none's.
     """
     empty = pa.schema([(name, pa.large_string()) for name in SIDE_COLUMNS]).empty_table()
     whole = pa.concat_tables([empty, *sides])
-    tables = {kind: _of_type(whole, kind).select([KEY, *names]) for kind, names in FIELDS.items()}
+    tables = {kind: _of_type(whole, kind) for kind in FIELDS}
     identifiers = _unambiguous(whole.filter(pc.equal(whole.column("type"), IDENTIFIERS)))
     return {**{kind: keyed(table) for kind, table in tables.items()}, IDENTIFIERS: keyed(identifiers)}
 
@@ -176,8 +181,9 @@ def _fields(resource: Resource, kind: str, place: Sequence[str]) -> dict[str, st
     if kind == ORGANIZATION:
         return {"name": string(resource, "name")}
     if kind == BINARY:
-        found = zip(PLACE, place, strict=True) if string(resource, "data") else ()
-        return {"content_type": string(resource, "contentType"), **dict(found)}
+        about = {"content_type": string(resource, "contentType")}
+        data = string(resource, "data")
+        return {**about, "digest": _digest(data), **dict(zip(PLACE, place, strict=True))} if data else about
     services = [child(item, "concept") or item for item in children(resource, "serviceType")]
     classes = [concept_name(item) or coding_name(item) for item in children(resource, "class")]
     return {
@@ -191,7 +197,20 @@ def _of_type(whole: pa.Table, kind: str) -> pa.Table:
     rows = whole.filter(pc.equal(whole.column("type"), kind))
     updated = pa.array(_moments(rows.column("updated")))
     rows = rows.set_column(rows.column_names.index("updated"), "updated", updated)
-    return latest(rows, ["updated", *FIELDS[kind]])
+    last = latest(rows, ["updated", *FIELDS[kind]]).select([KEY, *FIELDS[kind]])
+    return last.append_column(AMBIGUOUS, pc.is_in(last.column(KEY), _differing(rows))) if kind == BINARY else last
+
+
+def _differing(binaries: pa.Table) -> pa.Array:
+    """Keys of which the rows that were updated last do not all say the same."""
+    frame = pl.DataFrame(binaries.select([KEY, "updated", "content_type", "digest"]))
+    newest = frame.filter(pl.col("updated") == pl.col("updated").max().over(KEY)).drop("updated").unique()
+    return newest.filter(pl.col(KEY).is_duplicated())[KEY].to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _digest(data: str) -> str:
+    """BLAKE2b-128 of base64 without white space; a lone surrogate, which is none, has a digest too."""
+    return blake2b("".join(data.split()).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _moments(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from typing import Any
 from sharding.sources.cutting import cut_file, read_span
 from sharding.sources.source import (
     ALL_COLUMNS,
+    HEAD_BYTES,
     INVALID_UNICODE,
     MALFORMED,
     UNDECODABLE,
@@ -41,17 +42,24 @@ class JsonLinesSource:
     """One JSON object a line."""
 
     def header(self, path: Path, head: bytes) -> Header:  # noqa: ARG002 - the protocol's form
-        """See ``Source``; keys of the first lines, since any later line may have more."""
+        """See ``Source``; keys of the first lines, since any later line may have more.
+
+        A last line that is cut is no object, so it need not be told from one at the end of the file.
+        """
         keys: dict[str, None] = {}
         paths: dict[str, None] = {}
-        for line in head.removeprefix(UTF8_BOM).split(b"\n")[:-1][:HEAD_LINES]:
+        lines = head.removeprefix(UTF8_BOM).split(b"\n")
+        num_objects = 0
+        for line in lines[:HEAD_LINES]:
             try:
                 record = _object(line.decode("utf-8"))
             except (ValueError, RecursionError):
                 continue
+            num_objects += 1
             keys.update(dict.fromkeys(record))
             paths.update(dict.fromkeys(_paths(record)))
-        return Header(tuple(keys), closed=False, paths=tuple(path for path in paths if path not in keys))
+        single = tuple(path for path in paths if path not in keys)
+        return Header(tuple(keys), closed=False, paths=single, is_cut=not num_objects and ends_in_first_line(head))
 
     def spans(self, path: Path, block_bytes: int) -> list[Span]:
         """See ``Source``."""
@@ -74,6 +82,14 @@ class JsonLinesSource:
             for role, value in zip(columns, values, strict=True):
                 cells[role].append(value)
         yield Rows(string_table(cells)[0], rejected, frozenset(role for role in columns if columns[role] in seen))
+
+
+def ends_in_first_line(head: bytes) -> bool:
+    """Whether the first bytes of a file are not all of it, and its first line goes on behind them.
+
+    In no encoding do ``HEAD_BYTES`` of a file become less than a quarter as many of UTF-8.
+    """
+    return len(head) >= HEAD_BYTES // 4 and b"\n" not in head.lstrip()
 
 
 def _record(line: bytes, columns: Mapping[str, str], seen: set[str]) -> list[bytes | None] | str:

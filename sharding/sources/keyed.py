@@ -30,14 +30,15 @@ def keyed(table: pa.Table) -> pa.Table:
 
 
 def latest(table: pa.Table, by: Sequence[str]) -> pa.Table:
-    """One row per key: the last in the order of some columns (null last), whatever the order of the rows is."""
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (KEY, *by)])
+    """One row per key: the last in the order of some columns (null first), whatever the order of the rows is."""
+    # Descending, since nulls go to the end either way.
+    order = pc.sort_indices(table, sort_keys=[(KEY, "ascending"), *((name, "descending") for name in by)])
     rows = table.take(order)
     keys = rows.column(KEY).combine_chunks()
-    is_last = np.ones(len(keys), dtype=np.bool_)
+    is_first = np.ones(len(keys), dtype=np.bool_)
     if len(keys) > 1:
-        is_last[:-1] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
-    return rows.filter(pa.array(is_last))
+        is_first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(is_first))
 
 
 def find(table: pa.Table, wanted: Sequence[str | None]) -> NDArray[np.int64]:

@@ -6,7 +6,9 @@ unit is known only while the patient lies there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +25,8 @@ FEATURES = ("age_band", "diagnosis_chapter", "note_type", "sex", "year")
 
 _STILL_THERE = 2**63 - 1
 _FIRST_DIAGNOSIS = 1
+# Key, beginning, unit and end, both in microseconds and inclusive.
+Stay = tuple[str, int, str | None, int]
 
 
 def service_lookup(services: pl.DataFrame) -> pa.Table:
@@ -42,8 +46,9 @@ def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
 
     Args:
         transfers: ``subject_id``, ``hadm_id``, ``eventtype``, ``careunit``, ``intime``, ``outtime``. Of several stays
-            from one moment on, the longest is taken, then the one whose unit sorts first. Without an end, a stay
-            goes on; with an end that is no date, it says nothing. A discharge is no stay.
+            from one moment on, the longest is taken, then the one whose unit sorts first. A stay within another one
+            interrupts it. Without an end, a stay goes on; with an end that is no date, or before its beginning, it says
+            nothing. A discharge is no stay.
     """
     times = {TIME: moments(transfers["intime"]), "stop": moments(transfers["outtime"])}
     stays = transfers.with_columns(**times)
@@ -96,8 +101,28 @@ def chapters(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.Series:
 
 def _by_key(stays: pl.DataFrame, key: str) -> pa.Table:
     keyed = stays.select(pl.col(key).alias(KEY), TIME, "unit", "stop")
-    longest = pl.col("stop") == pl.col("stop").max().over(KEY, TIME)
-    return lookup(keyed.drop_nulls((KEY, TIME)).filter(longest), (KEY, TIME))
+    sound = keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
+    order = sound.sort(KEY, TIME, "stop", "unit", descending=[False, False, True, False], nulls_last=True)
+    single = order.unique((KEY, TIME), keep="first", maintain_order=True)
+    inner = single.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
+    nested = single.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
+    resumed = [row for _, rows in groupby(nested.iter_rows(), key=itemgetter(0)) for row in _resumed(rows)]
+    return lookup(pl.concat([single, pl.DataFrame(resumed, single.schema, orient="row")]), (KEY, TIME))
+
+
+def _resumed(stays: Iterable[Stay]) -> Iterator[Stay]:
+    """What goes on of the stays of one key, by ascending beginning, after stays within them have ended."""
+    around: list[Stay] = []
+    for stay in [*stays, None]:
+        begins = _STILL_THERE if stay is None else stay[1]
+        while around and around[-1][3] < begins:
+            goes_on = around.pop()[3] + 1
+            while around and around[-1][3] < goes_on:
+                around.pop()
+            if around and goes_on < begins:
+                key, _, unit, stop = around[-1]
+                yield key, goes_on, unit, stop
+        around += [stay] if stay else []
 
 
 def _unit_at(times: pl.Series, stays: pl.DataFrame) -> pl.Series:

@@ -7,13 +7,14 @@ of its day. Births of patients over 89 lie 300 years back: they are all pooled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
 
 from sharding.features import sex_of, year_of
+from sharding.intended import MARKED_ERROR
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, timestamps, to_arrow
 from sharding.sources.families import FileKind, columns_of, use_of
@@ -34,8 +35,6 @@ from sharding.sources.mimic import (
 )
 from sharding.sources.roles import to_roles
 from sharding.sources.source import Header, Source
-
-MARKED_ERROR = "marked_error"
 
 KINDS = (
     FileKind(
@@ -81,6 +80,10 @@ class Mimic3:
             PATIENTS: lookup(cells(sides.get(PATIENTS), ("subject_id", "dob", "gender")).rename({"subject_id": KEY})),
             CHAPTERS: chapter_lookup(diagnoses.with_columns(icd_version=pl.lit("9"))),
         }
+
+    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``; rows point to nothing large."""
+        yield rows
 
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         """See ``Adapter``. What ISERROR marks is rejected."""

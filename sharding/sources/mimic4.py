@@ -1,13 +1,14 @@
 """MIMIC-IV-Note 2.2: discharge and radiology, with services, transfers, patients and diagnoses_icd of MIMIC-IV's hosp.
 
 Tables and columns: https://mimic.mit.edu/docs/iv/modules/note/ and https://mimic.mit.edu/docs/iv/modules/hosp/. Of a
-patient's birth only the age in one year is told; 91 there stands for every age over 89.
+patient's birth only the age in one year is told; 91 there stands for every age over 89. A discharge summary has a date
+and no time: midnight there is no hour but the day, and such a note counts as written at the day's end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
-from sharding.sources.cells import cells, mapped, moments, timestamps
+from sharding.sources.cells import cells, ends_of_days, mapped, moments, timestamps
 from sharding.sources.families import FileKind, columns_of, use_of
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
@@ -42,6 +43,11 @@ KINDS = (
     FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "anchor_age", "anchor_year")),
     FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd_code", "icd_version")),
 )
+# A discharge summary, and an addendum to one.
+_DISCHARGES = ("DS", "AD")
+_DAY = r"^[0-9-]{10}$"
+_MIDNIGHT = r"^[0-9-]{10}([T ]00:00(:00([.]0+)?)?)?$"
+
 _NOTE_CELLS = ("subject_id", "hadm_id", "note_type", "charttime")
 _UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "careunit", "intime", "outtime")
 _PERSON_CELLS = ("subject_id", "anchor_year", "anchor_age", "gender")
@@ -76,10 +82,14 @@ class Mimic4:
             CHAPTERS: chapter_lookup(cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)),
         }
 
+    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``; rows point to nothing large."""
+        yield rows
+
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         """See ``Adapter``. Nothing is rejected."""
         notes = cells(rows, _NOTE_CELLS)
-        notes = notes.with_columns(moments(notes["charttime"]).alias(TIME))
+        notes = notes.with_columns(_times(notes).alias(TIME))
         people = answers(notes["subject_id"], lookups[PATIENTS])
         years = mapped(notes["charttime"], year_of)
         found = notes.select(
@@ -94,6 +104,14 @@ class Mimic4:
             years.alias("year"),
         )
         return to_roles(rows, found, ids="note_id", texts="text", rejected=Counter())
+
+
+def _times(notes: pl.DataFrame) -> pl.Series:
+    """Microseconds since 1970 UTC of each note; of one that has only a date, those of the day's end."""
+    written, kinds = pl.col("charttime"), pl.col("note_type").str.to_uppercase()
+    is_day = written.str.contains(_DAY) | (kinds.is_in(_DISCHARGES) & written.str.contains(_MIDNIGHT))
+    ends, times = ends_of_days(notes["charttime"]), moments(notes["charttime"])
+    return notes.select(pl.when(is_day).then(ends).otherwise(times)).to_series()
 
 
 def _ages(people: pl.DataFrame, years: pl.Series) -> pl.Series:

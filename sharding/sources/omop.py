@@ -8,7 +8,7 @@ is no diagnosis chapter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -76,6 +76,10 @@ class Omop:
             PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
             CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
         }
+
+    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``; rows point to nothing large."""
+        yield rows
 
     def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         """See ``Adapter``. Nothing is rejected."""

@@ -45,11 +45,13 @@ class Header:
         columns: Their names.
         closed: Whether there can be no others.
         paths: Further columns that lie in nested objects, with points between the keys: ``meta.author.dept``.
+        is_cut: Whether the look ended inside the first line, so that nothing of the file is known.
     """
 
     columns: tuple[str, ...]
     closed: bool
     paths: tuple[str, ...] = ()
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
