@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharding.sources import mimic3, mimic4, omop
 from sharding.sources.adapter import NOTES, Adapter
-from sharding.sources.mimic3 import Mimic3
-from sharding.sources.mimic4 import Mimic4
-from sharding.sources.omop import Omop
 from sharding.sources.source import Header
 from tests.exports import MIMIC3, MIMIC4, OMOP
 
 NOTE_FILES = {"NOTEEVENTS", "discharge", "radiology", "note"}
 IGNORED_FILES = {"PROCEDURES_ICD", "procedures_icd", "discharge_detail"}
-FAMILIES: list[tuple[Adapter, dict[str, str]]] = [(Mimic3(), MIMIC3), (Mimic4(), MIMIC4), (Omop(), OMOP)]
+FAMILIES: list[tuple[Adapter, dict[str, str]]] = [
+    (mimic3.ADAPTER, MIMIC3),
+    (mimic4.ADAPTER, MIMIC4),
+    (omop.ADAPTER, OMOP),
+]
 FILES = [(adapter, name, columns) for adapter, schema in FAMILIES for name, columns in schema.items()]
 
 
@@ -45,24 +47,24 @@ def test_notes_of_another_family_are_no_notes(adapter: Adapter, name: str, colum
 @pytest.mark.parametrize("stem", ["services_1", "services-00001-of-00004", "services.part2", "services.0"])
 def test_a_table_may_be_in_parts(stem: str) -> None:
     """A part's number may follow the name."""
-    assert Mimic4().use_of(stem, header_of(MIMIC4["services"])) == "services"
+    assert mimic4.ADAPTER.use_of(stem, header_of(MIMIC4["services"])) == "services"
 
 
 @pytest.mark.parametrize("stem", ["services_old", "service", "my_services", "services2go", "transfers", ""])
 def test_another_name_is_no_side_table(stem: str) -> None:
     """Whatever its columns."""
-    assert Mimic4().use_of(stem, header_of(MIMIC4["services"])) is None
+    assert mimic4.ADAPTER.use_of(stem, header_of(MIMIC4["services"])) is None
 
 
 @pytest.mark.parametrize("stem", ["part-0001", "export", "x"])
 def test_notes_may_have_any_name(stem: str) -> None:
     """Their columns are like no others."""
-    assert Mimic3().use_of(stem, header_of(MIMIC3["NOTEEVENTS"])) == NOTES
+    assert mimic3.ADAPTER.use_of(stem, header_of(MIMIC3["NOTEEVENTS"])) == NOTES
 
 
 def test_a_side_table_without_its_columns_is_none() -> None:
     """The name alone is not enough."""
-    assert Mimic4().use_of("services", header_of("subject_id hadm_id transfertime")) is None
+    assert mimic4.ADAPTER.use_of("services", header_of("subject_id hadm_id transfertime")) is None
 
 
 @given(st.data())
@@ -84,13 +86,13 @@ def test_a_column_that_may_still_come_is_expected_in_the_case_of_the_others(chan
     """In JSON lines a key that is often null may not be among the first lines."""
     seen = header_of(change("note_id subject_id note_type text"), closed=False)
 
-    found = Mimic4().columns(NOTES, seen)
+    found = mimic4.ADAPTER.columns(NOTES, seen)
 
     assert found["hadm_id"] == column
 
 
 def test_of_two_columns_that_differ_in_case_the_first_counts() -> None:
     """The choice does not depend on anything but the file."""
-    found = Mimic4().columns(NOTES, header_of("TEXT note_id subject_id note_type text"))
+    found = mimic4.ADAPTER.columns(NOTES, header_of("TEXT note_id subject_id note_type text"))
 
     assert found["text"] == "TEXT"

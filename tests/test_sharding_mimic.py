@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.mimic4 import Mimic4
+from sharding.sources import mimic4
 from tests.exports import MIMIC4, Export, adapt, rows_of
 
 # Never midnight, at which a discharge note is of its whole day.
@@ -48,7 +48,7 @@ def unit(start: int | None, stop: int | None, name: str | None, **changes: str |
 
 def departments_of(export: Export) -> list[str]:
     """Of the notes in their order."""
-    return [row["department"] for row in rows_of(adapt(Mimic4(), MIMIC4, export))]
+    return [row["department"] for row in rows_of(adapt(mimic4.ADAPTER, MIMIC4, export))]
 
 
 HOURS = st.one_of(st.none(), st.integers(0, 6))
@@ -93,9 +93,9 @@ def test_shuffled_side_tables_give_equal_records(export: dict[str, list[Cells]],
     """Also with repeated rows that contradict each other."""
     shuffled = {name: chance.sample(rows, len(rows)) for name, rows in export.items()}
 
-    found = adapt(Mimic4(), MIMIC4, {**shuffled, "discharge": export["discharge"]})
+    found = adapt(mimic4.ADAPTER, MIMIC4, {**shuffled, "discharge": export["discharge"]})
 
-    assert found == adapt(Mimic4(), MIMIC4, export)
+    assert found == adapt(mimic4.ADAPTER, MIMIC4, export)
 
 
 @given(EXPORTS, st.randoms())
@@ -104,16 +104,16 @@ def test_permuted_notes_give_permuted_records(export: dict[str, list[Cells]], ch
     order = chance.sample(range(len(export["discharge"])), len(export["discharge"]))
     permuted = {**export, "discharge": [export["discharge"][index] for index in order]}
 
-    found = rows_of(adapt(Mimic4(), MIMIC4, permuted))
+    found = rows_of(adapt(mimic4.ADAPTER, MIMIC4, permuted))
 
-    calm = rows_of(adapt(Mimic4(), MIMIC4, export))
+    calm = rows_of(adapt(mimic4.ADAPTER, MIMIC4, export))
     assert found == [calm[index] for index in order]
 
 
 @given(EXPORTS)
 def test_every_gap_is_counted(export: dict[str, list[Cells]]) -> None:
     """Unresolved counts are exactly the gaps of the table, and no note is lost."""
-    found = adapt(Mimic4(), MIMIC4, export)
+    found = adapt(mimic4.ADAPTER, MIMIC4, export)
 
     table, rows = found.table, rows_of(found)
     gaps = {name.removeprefix("feature."): table.column(name).null_count for name in table.column_names}
@@ -162,7 +162,7 @@ def test_a_stay_in_no_named_unit_ends_the_one_before() -> None:
 @pytest.mark.parametrize("name", ["UNKNOWN", "Unknown", "  "])
 def test_a_unit_that_nobody_knows_is_counted(name: str) -> None:
     """MIMIC-IV writes UNKNOWN."""
-    found = adapt(Mimic4(), MIMIC4, {"discharge": [note(2)], "transfers": [unit(1, 3, name)]})
+    found = adapt(mimic4.ADAPTER, MIMIC4, {"discharge": [note(2)], "transfers": [unit(1, 3, name)]})
 
     assert rows_of(found)[0]["department"] == "UNKNOWN"
     assert found.unresolved["department"] == 1
@@ -241,7 +241,7 @@ def test_an_unreadable_time_is_counted_and_no_error(time: str) -> None:
         "patients": [{"subject_id": "10", "gender": "F", "anchor_age": "50", "anchor_year": "2150"}],
     }
 
-    found = adapt(Mimic4(), MIMIC4, export)
+    found = adapt(mimic4.ADAPTER, MIMIC4, export)
 
     # An empty end is none, so the stay goes on.
     assert [row["department"] for row in rows_of(found)] == ["UNKNOWN", "UNKNOWN" if time else "Ward"]
@@ -267,6 +267,6 @@ def test_the_first_diagnosis_tells_the_chapter(codes: list[tuple[str, str, str |
         for number, code, version in codes
     ]
 
-    found = adapt(Mimic4(), MIMIC4, {"discharge": [note()], "diagnoses_icd": rows})
+    found = adapt(mimic4.ADAPTER, MIMIC4, {"discharge": [note()], "diagnoses_icd": rows})
 
     assert rows_of(found)[0]["feature.diagnosis_chapter"] == chapter

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.mimic3 import Mimic3
+from sharding.sources import mimic3
 from tests.exports import MIMIC3, adapt, rows_of
 
 NOTE = {
@@ -40,7 +40,7 @@ def test_a_note_becomes_a_record() -> None:
         "PROCEDURES_ICD": [{"HADM_ID": "167853", "SEQ_NUM": "1", "ICD9_CODE": "3323"}],
     }
 
-    found = adapt(Mimic3(), MIMIC3, export)
+    found = adapt(mimic3.ADAPTER, MIMIC3, export)
 
     assert rows_of(found) == [
         {
@@ -66,7 +66,7 @@ def test_what_is_marked_as_an_error_is_rejected(mark: str) -> None:
     """With its reason, and the others keep their order."""
     notes = [note(ROW_ID="1"), note(ROW_ID="2", ISERROR=mark), note(ROW_ID="3"), note(ROW_ID="4", ISERROR=mark)]
 
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": notes})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": notes})
 
     assert [row["id"] for row in rows_of(found)] == ["1", "3"]
     assert found.rejected == {"marked_error": 2}
@@ -76,7 +76,7 @@ def test_what_is_marked_as_an_error_is_rejected(mark: str) -> None:
 @given(st.lists(st.sampled_from([None, "", "0", "1", "2", "x", "11"]), min_size=1))
 def test_no_note_is_lost(marks: list[str | None]) -> None:
     """Records and rejects together are the rows, and only a one is a mark."""
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": [note(ISERROR=mark) for mark in marks]})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [note(ISERROR=mark) for mark in marks]})
 
     assert found.rejected["marked_error"] == marks.count("1")
     assert found.table.num_rows + found.rejected.total() == len(marks)
@@ -101,7 +101,7 @@ def test_a_note_without_a_time_is_of_the_end_of_its_day(
     """A service of midnight is of the next day; with a time, the time counts."""
     notes = [note(CHARTTIME=charttime, CHARTDATE=chartdate)]
 
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": notes, "SERVICES": SERVICES})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": notes, "SERVICES": SERVICES})
 
     assert rows_of(found)[0]["department"] == department
 
@@ -116,7 +116,7 @@ def test_a_note_in_an_intensive_care_unit_is_of_it_without_a_service() -> None:
     transfers = [{"SUBJECT_ID": "22532", "HADM_ID": "167853", **stay} for stay in stays]
     notes = [note(CHARTTIME=f"2151-08-04 {time}:00") for time in ("04:59", "05:00")]
 
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": notes, "TRANSFERS": transfers})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": notes, "TRANSFERS": transfers})
 
     assert [row["department"] for row in rows_of(found)] == ["MICU", "UNKNOWN"]
 
@@ -137,7 +137,7 @@ def test_ages_count_from_birth_and_the_old_are_pooled(birth: str | None, band: s
     """Births of patients over 89 lie 300 years back."""
     patients = [{"SUBJECT_ID": "22532", "GENDER": "F", "DOB": birth}]
 
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": [NOTE], "PATIENTS": patients})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [NOTE], "PATIENTS": patients})
 
     assert rows_of(found)[0]["feature.age_band"] == band
     assert found.unresolved["age_band"] == (band is None)
@@ -145,7 +145,7 @@ def test_ages_count_from_birth_and_the_old_are_pooled(birth: str | None, band: s
 
 def test_notes_alone_are_records_too() -> None:
     """Without side tables all that they would say is unknown, and counted."""
-    found = adapt(Mimic3(), MIMIC3, {"NOTEEVENTS": [NOTE]})
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [NOTE]})
 
     assert rows_of(found)[0]["department"] == "UNKNOWN"
     assert found.unresolved == {"department": 1, "age_band": 1, "diagnosis_chapter": 1, "sex": 1}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding.features import age_band
-from sharding.sources.mimic4 import Mimic4
+from sharding.sources import mimic4
 from tests.exports import MIMIC4, Export, adapt, rows_of
 
 NOTE = {
@@ -27,7 +27,7 @@ def band_of(anchor_age: str | None, anchor_year: str | None, year: int) -> str |
     """The age band of a note of some year."""
     patient = {**PATIENT, "anchor_age": anchor_age, "anchor_year": anchor_year}
     note = {**NOTE, "charttime": f"{year}-01-01 00:00:00"}
-    band: str | None = rows_of(adapt(Mimic4(), MIMIC4, {"radiology": [note], "patients": [patient]}))[0][
+    band: str | None = rows_of(adapt(mimic4.ADAPTER, MIMIC4, {"radiology": [note], "patients": [patient]}))[0][
         "feature.age_band"
     ]
     return band
@@ -48,7 +48,7 @@ def test_a_note_becomes_a_record() -> None:
         ],
     }
 
-    found = adapt(Mimic4(), MIMIC4, export)
+    found = adapt(mimic4.ADAPTER, MIMIC4, export)
 
     assert rows_of(found) == [
         {
@@ -71,7 +71,7 @@ def test_a_note_becomes_a_record() -> None:
 
 def test_notes_alone_are_records_too() -> None:
     """Without side tables all that they would say is unknown, and counted."""
-    found = adapt(Mimic4(), MIMIC4, {"radiology": [NOTE, {**NOTE, "hadm_id": None, "subject_id": None}]})
+    found = adapt(mimic4.ADAPTER, MIMIC4, {"radiology": [NOTE, {**NOTE, "hadm_id": None, "subject_id": None}]})
 
     assert [row["department"] for row in rows_of(found)] == ["UNKNOWN", "UNKNOWN"]
     assert found.unresolved == {"department": 2, "age_band": 2, "diagnosis_chapter": 2, "sex": 2, "patient": 1}
@@ -97,7 +97,7 @@ def test_a_discharge_note_at_midnight_is_of_the_end_of_its_day(
     ]
     note = {**NOTE, "note_type": kind, "charttime": charttime}
 
-    (row,) = rows_of(adapt(Mimic4(), MIMIC4, {"radiology": [note], "services": services}))
+    (row,) = rows_of(adapt(mimic4.ADAPTER, MIMIC4, {"radiology": [note], "services": services}))
 
     assert (row["department"], row["time"]) == (department, time)
     assert row["feature.year"] == "2180"
@@ -130,7 +130,7 @@ def test_a_patient_with_two_rows_is_the_same_in_any_order() -> None:
     ]
 
     bands = [
-        rows_of(adapt(Mimic4(), MIMIC4, {"radiology": [NOTE], "patients": order}))[0]["feature.age_band"]
+        rows_of(adapt(mimic4.ADAPTER, MIMIC4, {"radiology": [NOTE], "patients": order}))[0]["feature.age_band"]
         for order in (rows, rows[::-1])
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.omop import Omop
+from sharding.sources import omop
 from tests.exports import OMOP, Export, adapt, rows_of
 
 Cells = Mapping[str, str | None]
@@ -37,7 +37,7 @@ PLACES: Export = {
 
 def record_of(note: Cells, export: Export) -> Mapping[str, str | None]:
     """The record of a note."""
-    return rows_of(adapt(Omop(), OMOP, {"note": [note], **export}))[0]
+    return rows_of(adapt(omop.ADAPTER, OMOP, {"note": [note], **export}))[0]
 
 
 def test_a_note_becomes_a_record() -> None:
@@ -56,7 +56,7 @@ def test_a_note_becomes_a_record() -> None:
         "concept": [{"concept_id": "706391", "concept_name": "Discharge summary"}],
     }
 
-    found = adapt(Omop(), OMOP, {"note": [NOTE], **export})
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], **export})
 
     assert rows_of(found) == [
         {
@@ -113,7 +113,7 @@ def test_a_missing_table_is_passed_over(table: str) -> None:
 )
 def test_sex_is_that_of_the_standard_concepts(concept: str | None, sex: str | None) -> None:
     """Any other concept is counted as unknown."""
-    found = adapt(Omop(), OMOP, {"note": [NOTE], "person": [{"person_id": "5", "gender_concept_id": concept}]})
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], "person": [{"person_id": "5", "gender_concept_id": concept}]})
 
     assert rows_of(found)[0]["feature.sex"] == sex
     assert found.unresolved["sex"] == (sex is None)
@@ -155,7 +155,7 @@ def test_a_note_without_a_date_has_that_of_its_time(dates: tuple[str | None, str
     """An unreadable date is counted if the time is none either."""
     note = {**NOTE, **dict(zip(("note_date", "note_datetime"), dates, strict=True))}
 
-    found = adapt(Omop(), OMOP, {"note": [note]})
+    found = adapt(omop.ADAPTER, OMOP, {"note": [note]})
 
     record = rows_of(found)[0]
     assert record["feature.year"] == year
@@ -179,7 +179,7 @@ def test_a_note_class_without_a_name_is_its_number(concepts: list[Cells], note_t
 
 def test_notes_alone_are_records_too() -> None:
     """Without side tables all that they would say is unknown, and counted."""
-    found = adapt(Omop(), OMOP, {"note": [NOTE, {**NOTE, "note_class_concept_id": None, "person_id": None}]})
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE, {**NOTE, "note_class_concept_id": None, "person_id": None}]})
 
     assert found.unresolved == {"department": 2, "age_band": 2, "sex": 2, "note_type": 1, "patient": 1}
 
@@ -216,9 +216,9 @@ def test_shuffled_side_tables_give_equal_records(export: dict[str, list[Cells]],
     """Also with repeated rows that contradict each other."""
     shuffled = {name: chance.sample(rows, len(rows)) for name, rows in export.items()}
 
-    found = adapt(Omop(), OMOP, {**shuffled, "note": export["note"]})
+    found = adapt(omop.ADAPTER, OMOP, {**shuffled, "note": export["note"]})
 
-    assert found == adapt(Omop(), OMOP, export)
+    assert found == adapt(omop.ADAPTER, OMOP, export)
 
 
 @given(EXPORTS, st.randoms())
@@ -227,7 +227,7 @@ def test_permuted_notes_give_permuted_records(export: dict[str, list[Cells]], ch
     order = chance.sample(range(len(export["note"])), len(export["note"]))
     permuted = {**export, "note": [export["note"][index] for index in order]}
 
-    found = rows_of(adapt(Omop(), OMOP, permuted))
+    found = rows_of(adapt(omop.ADAPTER, OMOP, permuted))
 
-    calm = rows_of(adapt(Omop(), OMOP, export))
+    calm = rows_of(adapt(omop.ADAPTER, OMOP, export))
     assert found == [calm[index] for index in order]

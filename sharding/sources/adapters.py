@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from sharding.sources import mimic3, mimic4, omop
 from sharding.sources.adapter import Adapter
 from sharding.sources.fhir import FhirAdapter
 from sharding.sources.formats import FORMATS
-from sharding.sources.mimic3 import Mimic3
-from sharding.sources.mimic4 import Mimic4
-from sharding.sources.omop import Omop
 from sharding.sources.source import Source
 
 AUTO = "auto"
 TABLE = "table"
 ADAPTERS: dict[str, Adapter] = {
     "fhir": FhirAdapter(),
-    "mimic3": Mimic3(),
-    "mimic4": Mimic4(),
-    "omop": Omop(),
+    "mimic3": mimic3.ADAPTER,
+    "mimic4": mimic4.ADAPTER,
+    "omop": omop.ADAPTER,
 }
 SOURCES = (AUTO, TABLE, *ADAPTERS)
 

@@ -7,10 +7,15 @@ the diagnoses and the procedures of MIMIC-III have the very same columns. Upper 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sharding.sources.source import Header
+import pyarrow as pa
+
+from sharding.sources.adapter import Adapted
+from sharding.sources.source import Header, Source
+
+Tables = Mapping[str, pa.Table]
 
 # What may follow a table's name when it is stored in parts: "_3", "-00001-of-00004", ".part2".
 _PART = r"([._-]+(part|chunk|split)?[._-]*[0-9][0-9a-z._-]*)?"
@@ -31,6 +36,49 @@ class FileKind:
     stem: str | None
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFamily:
+    """An ``Adapter`` of tables that are known by their columns.
+
+    Attributes:
+        name: As in ``--source``.
+        features: Case features that it makes, sorted.
+        kinds: Its tables; the first that fits a file is taken.
+        make_lookups: See ``Adapter.lookups``.
+        make_records: See ``Adapter.records``.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    kinds: tuple[FileKind, ...]
+    make_lookups: Callable[[Tables], dict[str, pa.Table]]
+    make_records: Callable[[pa.Table, Tables], Adapted]
+
+    def use_of(self, stem: str, header: Header) -> str | None:
+        """See ``Adapter``."""
+        return use_of(self.kinds, stem, header)
+
+    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``."""
+        return file_source
+
+    def columns(self, use: str, header: Header) -> Mapping[str, str]:
+        """See ``Adapter``."""
+        return columns_of(self.kinds, use, header)
+
+    def lookups(self, sides: Tables) -> dict[str, pa.Table]:
+        """See ``Adapter``."""
+        return self.make_lookups(sides)
+
+    def parts(self, rows: pa.Table, lookups: Tables) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``; rows point to nothing large."""
+        yield rows
+
+    def records(self, rows: pa.Table, lookups: Tables) -> Adapted:
+        """See ``Adapter``."""
+        return self.make_records(rows, lookups)
 
 
 def use_of(kinds: Sequence[FileKind], stem: str, header: Header) -> str | None:

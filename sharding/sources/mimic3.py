@@ -7,8 +7,7 @@ of its day. Births of patients over 89 lie 300 years back: they are all pooled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
@@ -17,7 +16,7 @@ from sharding.features import sex_of, year_of
 from sharding.intended import MARKED_ERROR
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, timestamps, to_arrow
-from sharding.sources.families import FileKind, columns_of, use_of
+from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
@@ -34,7 +33,6 @@ from sharding.sources.mimic import (
     unit_lookups,
 )
 from sharding.sources.roles import to_roles
-from sharding.sources.source import Header, Source
 
 KINDS = (
     FileKind(
@@ -52,58 +50,35 @@ _NOTE_CELLS = ("subject_id", "hadm_id", "chartdate", "charttime", "category")
 _UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "curr_careunit", "intime", "outtime")
 
 
-@dataclass(frozen=True, slots=True)
-class Mimic3:
-    """See ``Adapter``. Patient is SUBJECT_ID, encounter HADM_ID, the record id ROW_ID."""
+def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    diagnoses = cells(sides.get(DIAGNOSES), ("hadm_id", "seq_num", "icd9_code")).rename({"icd9_code": "icd_code"})
+    return {
+        SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
+        **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})),
+        PATIENTS: lookup(cells(sides.get(PATIENTS), ("subject_id", "dob", "gender")).rename({"subject_id": KEY})),
+        CHAPTERS: chapter_lookup(diagnoses.with_columns(icd_version=pl.lit("9"))),
+    }
 
-    name: str = "mimic3"
-    features: tuple[str, ...] = FEATURES
 
-    def use_of(self, stem: str, header: Header) -> str | None:
-        """See ``Adapter``."""
-        return use_of(KINDS, stem, header)
-
-    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``."""
-        return file_source
-
-    def columns(self, use: str, header: Header) -> Mapping[str, str]:
-        """See ``Adapter``."""
-        return columns_of(KINDS, use, header)
-
-    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """See ``Adapter``."""
-        diagnoses = cells(sides.get(DIAGNOSES), ("hadm_id", "seq_num", "icd9_code")).rename({"icd9_code": "icd_code"})
-        return {
-            SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
-            **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})),
-            PATIENTS: lookup(cells(sides.get(PATIENTS), ("subject_id", "dob", "gender")).rename({"subject_id": KEY})),
-            CHAPTERS: chapter_lookup(diagnoses.with_columns(icd_version=pl.lit("9"))),
-        }
-
-    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``; rows point to nothing large."""
-        yield rows
-
-    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
-        """See ``Adapter``. What ISERROR marks is rejected."""
-        marked = _marked(rows)
-        kept = rows.filter(to_arrow(~marked))
-        notes = _timed(cells(kept, _NOTE_CELLS))
-        people = answers(notes["subject_id"], lookups[PATIENTS])
-        found = notes.select(
-            departments(notes, lookups),
-            pl.col("subject_id").alias("patient"),
-            pl.col("hadm_id").alias("encounter"),
-            timestamps(notes[TIME]),
-            age_bands(people["dob"], notes["day"]),
-            chapters(notes, lookups).alias("diagnosis_chapter"),
-            pl.col("category").alias("note_type"),
-            mapped(people["gender"], sex_of).alias("sex"),
-            mapped(notes["day"], year_of).alias("year"),
-        )
-        rejected = +Counter({MARKED_ERROR: int(marked.sum())})
-        return to_roles(kept, found, ids="row_id", texts="text", rejected=rejected)
+def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+    """What ISERROR marks is rejected."""
+    marked = _marked(rows)
+    kept = rows.filter(to_arrow(~marked))
+    notes = _timed(cells(kept, _NOTE_CELLS))
+    people = answers(notes["subject_id"], lookups[PATIENTS])
+    found = notes.select(
+        departments(notes, lookups),
+        pl.col("subject_id").alias("patient"),
+        pl.col("hadm_id").alias("encounter"),
+        timestamps(notes[TIME]),
+        age_bands(people["dob"], notes["day"]),
+        chapters(notes, lookups).alias("diagnosis_chapter"),
+        pl.col("category").alias("note_type"),
+        mapped(people["gender"], sex_of).alias("sex"),
+        mapped(notes["day"], year_of).alias("year"),
+    )
+    rejected = +Counter({MARKED_ERROR: int(marked.sum())})
+    return to_roles(kept, found, ids="row_id", texts="text", rejected=rejected)
 
 
 def _marked(rows: pa.Table) -> pl.Series:
@@ -119,3 +94,13 @@ def _timed(notes: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce(exact, ends_of_days(notes["chartdate"])).alias(TIME),
         day=pl.when(exact.is_not_null()).then("charttime").otherwise("chartdate"),
     )
+
+
+# Patient is SUBJECT_ID, encounter HADM_ID, the record id ROW_ID.
+ADAPTER = TableFamily(
+    name="mimic3",
+    features=FEATURES,
+    kinds=KINDS,
+    make_lookups=_lookups,
+    make_records=_records,
+)

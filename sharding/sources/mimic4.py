@@ -8,8 +8,7 @@ and no time: midnight there is no hour but the day, and such a note counts as wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow as pa
 from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import cells, ends_of_days, mapped, moments, timestamps
-from sharding.sources.families import FileKind, columns_of, use_of
+from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
@@ -34,7 +33,6 @@ from sharding.sources.mimic import (
     unit_lookups,
 )
 from sharding.sources.roles import to_roles
-from sharding.sources.source import Header, Source
 
 KINDS = (
     FileKind(NOTES, None, ("note_id", "subject_id", "note_type", "text"), ("hadm_id", "charttime")),
@@ -54,56 +52,33 @@ _PERSON_CELLS = ("subject_id", "anchor_year", "anchor_age", "gender")
 _DIAGNOSIS_CELLS = ("hadm_id", "seq_num", "icd_code", "icd_version")
 
 
-@dataclass(frozen=True, slots=True)
-class Mimic4:
-    """See ``Adapter``. Patient is subject_id, encounter hadm_id, the record id note_id."""
+def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    return {
+        SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
+        **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS)),
+        PATIENTS: lookup(cells(sides.get(PATIENTS), _PERSON_CELLS).rename({"subject_id": KEY})),
+        CHAPTERS: chapter_lookup(cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)),
+    }
 
-    name: str = "mimic4"
-    features: tuple[str, ...] = FEATURES
 
-    def use_of(self, stem: str, header: Header) -> str | None:
-        """See ``Adapter``."""
-        return use_of(KINDS, stem, header)
-
-    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``."""
-        return file_source
-
-    def columns(self, use: str, header: Header) -> Mapping[str, str]:
-        """See ``Adapter``."""
-        return columns_of(KINDS, use, header)
-
-    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """See ``Adapter``."""
-        return {
-            SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
-            **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS)),
-            PATIENTS: lookup(cells(sides.get(PATIENTS), _PERSON_CELLS).rename({"subject_id": KEY})),
-            CHAPTERS: chapter_lookup(cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)),
-        }
-
-    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``; rows point to nothing large."""
-        yield rows
-
-    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
-        """See ``Adapter``. Nothing is rejected."""
-        notes = cells(rows, _NOTE_CELLS)
-        notes = notes.with_columns(_times(notes).alias(TIME))
-        people = answers(notes["subject_id"], lookups[PATIENTS])
-        years = mapped(notes["charttime"], year_of)
-        found = notes.select(
-            departments(notes, lookups),
-            pl.col("subject_id").alias("patient"),
-            pl.col("hadm_id").alias("encounter"),
-            timestamps(notes[TIME]),
-            mapped(_ages(people, years), age_band_of).alias("age_band"),
-            chapters(notes, lookups).alias("diagnosis_chapter"),
-            "note_type",
-            mapped(people["gender"], sex_of).alias("sex"),
-            years.alias("year"),
-        )
-        return to_roles(rows, found, ids="note_id", texts="text", rejected=Counter())
+def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+    """Nothing is rejected."""
+    notes = cells(rows, _NOTE_CELLS)
+    notes = notes.with_columns(_times(notes).alias(TIME))
+    people = answers(notes["subject_id"], lookups[PATIENTS])
+    years = mapped(notes["charttime"], year_of)
+    found = notes.select(
+        departments(notes, lookups),
+        pl.col("subject_id").alias("patient"),
+        pl.col("hadm_id").alias("encounter"),
+        timestamps(notes[TIME]),
+        mapped(_ages(people, years), age_band_of).alias("age_band"),
+        chapters(notes, lookups).alias("diagnosis_chapter"),
+        "note_type",
+        mapped(people["gender"], sex_of).alias("sex"),
+        years.alias("year"),
+    )
+    return to_roles(rows, found, ids="note_id", texts="text", rejected=Counter())
 
 
 def _times(notes: pl.DataFrame) -> pl.Series:
@@ -125,3 +100,13 @@ def _ages(people: pl.DataFrame, years: pl.Series) -> pl.Series:
     )
     is_told = (pl.col("age") < POOLED_AGE) | (pl.col("since") >= 0)
     return numbers.select(pl.when(is_told).then(pl.col("age") + pl.col("since")).cast(pl.String)).to_series()
+
+
+# Patient is subject_id, encounter hadm_id, the record id note_id.
+ADAPTER = TableFamily(
+    name="mimic4",
+    features=FEATURES,
+    kinds=KINDS,
+    make_lookups=_lookups,
+    make_records=_records,
+)

@@ -8,8 +8,7 @@ is no diagnosis chapter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
@@ -17,11 +16,10 @@ import pyarrow as pa
 from sharding.features import year_of
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, dated, mapped, moments, timestamps
-from sharding.sources.families import FileKind, columns_of, use_of
+from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import answers, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.roles import to_roles
-from sharding.sources.source import Header, Source
 
 PERSON, CARE_SITE, CONCEPT = "person", "care_site", "concept"
 VISIT_DETAIL, VISIT_OCCURRENCE, PROVIDER = "visit_detail", "visit_occurrence", "provider"
@@ -46,58 +44,36 @@ _NOTE_CELLS = ("person_id", "note_date", "note_datetime", "note_class_concept_id
 _PERSON_CELLS = ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Omop:
-    """See ``Adapter``. Patient is person_id, encounter visit_occurrence_id, the record id note_id."""
+def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Of several rows with one key, the one that sorts first is taken."""
+    sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
+    names = lookup(sites.rename({"care_site_id": KEY}))
+    concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
+    places = {table: cells(sides.get(table), (key, "care_site_id")) for table, key in PLACES.items()}
+    return {
+        **{table: _place_lookup(frame, names) for table, frame in places.items()},
+        PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
+        CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
+    }
 
-    name: str = "omop"
-    features: tuple[str, ...] = ("age_band", "note_type", "sex", "year")
 
-    def use_of(self, stem: str, header: Header) -> str | None:
-        """See ``Adapter``."""
-        return use_of(KINDS, stem, header)
-
-    def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``."""
-        return file_source
-
-    def columns(self, use: str, header: Header) -> Mapping[str, str]:
-        """See ``Adapter``."""
-        return columns_of(KINDS, use, header)
-
-    def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """See ``Adapter``. Of several rows with one key, the one that sorts first is taken."""
-        sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
-        names = lookup(sites.rename({"care_site_id": KEY}))
-        concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
-        places = {table: cells(sides.get(table), (key, "care_site_id")) for table, key in PLACES.items()}
-        return {
-            **{table: _place_lookup(frame, names) for table, frame in places.items()},
-            PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
-            CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
-        }
-
-    def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
-        """See ``Adapter``; rows point to nothing large."""
-        yield rows
-
-    def records(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
-        """See ``Adapter``. Nothing is rejected."""
-        notes = cells(rows, _NOTE_CELLS)
-        people = answers(notes["person_id"], lookups[PERSON])
-        kinds = notes["note_class_concept_id"]
-        days = notes.select(pl.coalesce(dated(notes["note_date"]), dated(notes["note_datetime"]))).to_series()
-        found = notes.select(
-            pl.coalesce(answers(notes[key], lookups[table])["department"] for table, key in PLACES.items()),
-            pl.col("person_id").alias("patient"),
-            pl.col("visit_occurrence_id").alias("encounter"),
-            timestamps(notes.select(pl.coalesce(moments(notes["note_datetime"]), moments(days))).to_series()),
-            age_bands(people["birth"], days),
-            pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
-            people["sex"],
-            mapped(days, year_of).alias("year"),
-        )
-        return to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter())
+def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
+    """Nothing is rejected."""
+    notes = cells(rows, _NOTE_CELLS)
+    people = answers(notes["person_id"], lookups[PERSON])
+    kinds = notes["note_class_concept_id"]
+    days = notes.select(pl.coalesce(dated(notes["note_date"]), dated(notes["note_datetime"]))).to_series()
+    found = notes.select(
+        pl.coalesce(answers(notes[key], lookups[table])["department"] for table, key in PLACES.items()),
+        pl.col("person_id").alias("patient"),
+        pl.col("visit_occurrence_id").alias("encounter"),
+        timestamps(notes.select(pl.coalesce(moments(notes["note_datetime"]), moments(days))).to_series()),
+        age_bands(people["birth"], days),
+        pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
+        people["sex"],
+        mapped(days, year_of).alias("year"),
+    )
+    return to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter())
 
 
 def _place_lookup(places: pl.DataFrame, names: pa.Table) -> pa.Table:
@@ -115,3 +91,13 @@ def _person_lookup(people: pl.DataFrame) -> pa.Table:
     birth = pl.coalesce(pl.concat_str(year, month, day, separator="-"), pl.concat_str(year, month, separator="-"), year)
     sex = mapped(people["gender_concept_id"], SEXES.get)
     return lookup(people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex")))
+
+
+# Patient is person_id, encounter visit_occurrence_id, the record id note_id.
+ADAPTER = TableFamily(
+    name="omop",
+    features=("age_band", "note_type", "sex", "year"),
+    kinds=KINDS,
+    make_lookups=_lookups,
+    make_records=_records,
+)
