@@ -5,12 +5,12 @@ A value of the wrong type counts as absent, so that one odd field costs a featur
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from sharding.sources.fhir_types import RESOURCE_TYPES
 from sharding.sources.source import MALFORMED, UNDECODABLE
+from sharding.sources.strict_json import strict_object
 
 NOT_A_NOTE = "not_a_note"
 RESOURCE_TYPE = "resourceType"
@@ -29,14 +29,12 @@ def leading_type(line: bytes) -> str | None:
 def resource_of(line: bytes) -> Resource | str:
     """The resource of a line, or the reason why it is none: undecodable, malformed, or of no type that FHIR has."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique_keys)
+        resource = strict_object(line)
     except UnicodeDecodeError:
         return UNDECODABLE
     except (ValueError, RecursionError):
         return MALFORMED
-    if not isinstance(value, dict):
-        return MALFORMED
-    return value if string(value, RESOURCE_TYPE) in RESOURCE_TYPES else NOT_A_NOTE
+    return resource if string(resource, RESOURCE_TYPE) in RESOURCE_TYPES else NOT_A_NOTE
 
 
 def string(parent: Resource, name: str) -> str | None:
@@ -68,14 +66,3 @@ def concept_name(concept: Resource) -> str | None:
 def coding_name(coding: Resource) -> str | None:
     """What a Coding is called: its display, else its code."""
     return string(coding, "display") or string(coding, "code")
-
-
-def _no_constant(_name: str) -> Any:
-    raise ValueError("no JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> Resource:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("repeated key")
-    return found

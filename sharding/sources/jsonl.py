@@ -10,7 +10,6 @@ gives null; a list, string, number or truth value on the way is malformed, since
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from sharding.sources.source import (
     row_digest,
     string_table,
 )
+from sharding.sources.strict_json import strict_object
 
 HEAD_LINES = 1_000
 MAX_DEPTH = 8
@@ -52,7 +52,7 @@ class JsonLinesSource:
         num_objects = 0
         for line in lines[:HEAD_LINES]:
             try:
-                record = _object(line.decode("utf-8"))
+                record = strict_object(line, number=str)
             except (ValueError, RecursionError):
                 continue
             num_objects += 1
@@ -95,7 +95,7 @@ def ends_in_first_line(head: bytes) -> bool:
 def _record(line: bytes, columns: Mapping[str, str], seen: set[str]) -> list[bytes | None] | str:
     """The cells of one line, or the reason why there are none."""
     try:
-        record = _object(line.decode("utf-8"))
+        record = strict_object(line, number=str)
     except UnicodeDecodeError:
         return UNDECODABLE
     except (ValueError, RecursionError):
@@ -111,15 +111,6 @@ def _record(line: bytes, columns: Mapping[str, str], seen: set[str]) -> list[byt
         return INVALID_UNICODE
     except TypeError:
         return MALFORMED
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(
-        text, parse_int=str, parse_float=str, parse_constant=_no_constant, object_pairs_hook=_unique_keys
-    )
-    if not isinstance(value, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one kind of error for whatever is no record
-    return value
 
 
 def _reached(record: dict[str, Any], column: str) -> tuple[bool, Any]:
@@ -169,14 +160,3 @@ def _cell(value: Any) -> bytes | None:
     if not isinstance(value, str):
         raise TypeError("nested")
     return value.encode("utf-8")
-
-
-def _no_constant(_name: str) -> Any:
-    raise ValueError("no JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("repeated key")
-    return record
