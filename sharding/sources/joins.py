@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sharding.sources.keyed import HASH, KEY, hash_of, keyed
+from sharding.sources.keyed import HASH, KEY, hashes_of, keyed, rows_with
 
 TIME = "time"
 
@@ -63,10 +63,7 @@ def latest(keys: pl.Series, times: pl.Series, table: pa.Table) -> pl.DataFrame:
 
 def _rows_of(table: pa.Table, keys: pl.Series) -> pl.DataFrame:
     """The lookup's rows whose key has the hash of one of these keys."""
-    wanted = np.unique(np.array([hash_of(key) for key in keys.drop_nulls().unique()], dtype=np.uint64))
-    column = table.column(HASH)
-    hashes = (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy()
-    starts, stops = np.searchsorted(hashes, wanted, "left"), np.searchsorted(hashes, wanted, "right")
+    starts, stops = rows_with(table, np.unique(hashes_of(keys.drop_nulls().unique().to_list())))
     return pl.DataFrame(table.take(pa.array(_ranges(starts, stops))).drop_columns([HASH]))
 
 

@@ -43,12 +43,8 @@ def latest(table: pa.Table, by: Sequence[str]) -> pa.Table:
 
 def find(table: pa.Table, wanted: Sequence[str | None]) -> NDArray[np.int64]:
     """Row of each wanted key, int64 [W]; -1 where there is none."""
-    column = table.column(HASH)
-    hashes_N = column.chunk(0).to_numpy() if column.num_chunks else np.empty(0, dtype=np.uint64)
     distinct = [key for key in dict.fromkeys(wanted) if key is not None]
-    targets = np.array([hash_of(key) for key in distinct], dtype=np.uint64)
-    starts = np.searchsorted(hashes_N, targets, side="left")
-    stops = np.searchsorted(hashes_N, targets, side="right")
+    starts, stops = rows_with(table, hashes_of(distinct))
     keys_N = table.column(KEY)
     row_of = {
         key: next((row for row in range(start, stop) if keys_N[row].as_py() == key), -1)
@@ -61,6 +57,18 @@ def values_at(table: pa.Table, name: str, rows: NDArray[np.int64]) -> pa.Array:
     """Values of a column at some rows, null for -1; as long as ``rows``."""
     values = table.column(name).take(pa.array(rows, mask=rows < 0))
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def rows_with(table: pa.Table, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First row and the row after the last of those whose key has each hash, int64 [W] both; keys may share a hash."""
+    column = table.column(HASH)
+    hashes_N = (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy()
+    return np.searchsorted(hashes_N, hashes, side="left"), np.searchsorted(hashes_N, hashes, side="right")
+
+
+def hashes_of(keys: Sequence[str]) -> NDArray[np.uint64]:
+    """Hash of each key, uint64 [W]."""
+    return np.array([hash_of(key) for key in keys], dtype=np.uint64)
 
 
 def hash_of(key: str) -> int:
