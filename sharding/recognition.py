@@ -19,7 +19,7 @@ from sharding.sources.adapter import MIXED, NOTES, Adapter
 from sharding.sources.adapters import ADAPTERS, AUTO, TABLE
 from sharding.sources.compression import COMPRESSIONS
 from sharding.sources.formats import FORMATS, SUFFIXES
-from sharding.sources.source import ALL_COLUMNS, HEAD_BYTES, WHOLE_ROW
+from sharding.sources.source import ALL_COLUMNS, HEAD_BYTES, WHOLE_ROW, Header
 
 Mappings = Mapping[str, str]
 
@@ -60,7 +60,8 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
         of_files = {file.path: columns for file in files}
         return Recognised(settings.model_copy(update={"source": TABLE}), list(files), of_files)
     names = list(ADAPTERS) if settings.source == AUTO else [settings.source]
-    found = {name: _uses(files, ADAPTERS[name], settings) for name in names}
+    headers = {file.path: _headers(file, names, settings) for file in files}
+    found = {name: _uses(files, ADAPTERS[name], headers, settings=settings) for name in names}
     fitting = [name for name, members in found.items() if _holds_notes(members, is_asked=settings.source == name)]
     _check_seen([found[name] for name in fitting] or found.values())
     if len(fitting) != 1:
@@ -84,13 +85,26 @@ def notices_of(recognised: Recognised) -> list[str]:
     return said
 
 
-def _uses(files: Sequence[SourceFile], adapter: Adapter, settings: ShardingSettings) -> Recognised:
+def _headers(file: SourceFile, families: Sequence[str], settings: ShardingSettings) -> dict[str, Header]:
+    """What each family's own source of notes tells of a file; its head is read once, and once by each source."""
+    sources = {name: ADAPTERS[name].source(NOTES, FORMATS[file.format]) for name in families}
+    head = head_of(file, settings.encoding)
+    told = {source: source.header(file.path, head) for source in dict.fromkeys(sources.values())}
+    return {name: told[source] for name, source in sources.items()}
+
+
+def _uses(
+    files: Sequence[SourceFile],
+    adapter: Adapter,
+    headers: Mapping[Path, Mapping[str, Header]],
+    *,
+    settings: ShardingSettings,
+) -> Recognised:
     used, ignored, unseen = [], [], set()
     note_columns: dict[Path, Mappings] = {}
     side_columns: dict[Path, Mappings] = {}
     for file in files:
-        source = adapter.source(NOTES, FORMATS[file.format])
-        header = source.header(file.path, head_of(file, settings.encoding))
+        header = headers[file.path][adapter.name]
         use = adapter.use_of(_stem(file.path), header)
         if header.is_cut:
             unseen.add(file.path)
