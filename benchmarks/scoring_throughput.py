@@ -192,7 +192,7 @@ def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> di
     import torch
 
     from scoring.devices import set_up
-    from scoring.kernels import PROJECTIONS
+    from scoring.kernels import PackedLinear
 
     set_up(torch.device("cpu"), num_threads)
     dtype = torch.float32 if model.precision == "fp32" else torch.bfloat16
@@ -200,7 +200,7 @@ def _limit(_texts: list[str], _encoder: Any, model: Any, num_threads: int) -> di
     shapes = [
         (*reversed(module.weight.shape), torch.float32 if module is head else dtype)
         for module in model.model.modules()
-        if isinstance(module, PROJECTIONS)
+        if isinstance(module, torch.nn.Linear | PackedLinear)
     ]
     seconds = {shape: _seconds_of_product(*shape) for shape in set(shapes)}
     return {"seconds": sum(seconds[shape] for shape in shapes) / ROWS}

@@ -68,9 +68,6 @@ class PackedLinear(torch.nn.Module):
         return linear(inputs, self.packed_MD, self.bias)
 
 
-PROJECTIONS = (torch.nn.Linear, PackedLinear)
-
-
 def pack_projections(backbone: torch.nn.Module) -> None:
     """Replace the fp32 projections of a backbone on the CPU; subclasses, which may compute otherwise, stay."""
     from transformers.pytorch_utils import Conv1D

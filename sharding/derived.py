@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from schemas.settings import Settings
-from sharding.features import age_band_of, icd_chapter, sex_of, year_of
+from sharding.diagnoses import icd_chapter
+from sharding.features import age_band_of, sex_of, year_of
 
 AS_IT_IS = "text"
 FUNCTIONS: dict[str, Callable[[str], str | None]] = {

@@ -10,10 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from sharding.dates import date_of, years_between
-from sharding.diagnoses import icd_chapter
-
-__all__ = ["age_band", "age_band_of", "icd_chapter", "map_distinct", "sex_of", "year_of", "years_between"]
+from sharding.dates import date_of
 
 # HIPAA Safe Harbor, 45 CFR 164.514(b)(2)(i)(C): all ages over 89 are one category.
 POOLED_AGE = 90

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
 from schemas.seals import label, read_verified
@@ -18,15 +15,16 @@ from sharding.config import ShardingSettings
 from sharding.placement import Keys
 from sharding.scratch import ScanReceipt, Scratch, read_receipt
 
-_TARGETS: dict[str, Callable[[Keys], NDArray[Any]]] = {
-    "record_id": lambda keys: keys.record_ids,
-    "row_digest": lambda keys: keys.row_digests,
-    "text_hash": lambda keys: keys.text_hashes,
-    "stratum": lambda keys: keys.strata,
-    "department": lambda keys: keys.departments,
-    "estimated_tokens": lambda keys: keys.tokens,
-    "group": lambda keys: keys.groups,
-    "time": lambda keys: keys.times,
+# Column of a key table to field of ``Keys``.
+_FIELDS = {
+    "record_id": "record_ids",
+    "row_digest": "row_digests",
+    "text_hash": "text_hashes",
+    "stratum": "strata",
+    "department": "departments",
+    "estimated_tokens": "tokens",
+    "group": "groups",
+    "time": "times",
 }
 
 
@@ -75,7 +73,7 @@ def _fill(keys: Keys, rows: slice, path: Path, receipt: ScanReceipt) -> None:
     if table.num_rows != rows.stop - rows.start:
         raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
     for name in table.column_names:
-        target, column = _TARGETS[name](keys), table.column(name)
+        target, column = getattr(keys, _FIELDS[name]), table.column(name)
         if column.type == ID_TYPE:
             target[rows] = np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint8).reshape(-1, ID_TYPE.byte_width)
         else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.features import icd_chapter
+from sharding.diagnoses import icd_chapter
 
 # Borders of the chapters: their first and last category by the tabular lists.
 CHAPTERS_9 = [

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import polars as pl
 import pyarrow as pa
 
-from sharding.dates import date_of, utc_microseconds
-from sharding.features import age_band, map_distinct, years_between
+from sharding.dates import date_of, utc_microseconds, years_between
+from sharding.features import age_band, map_distinct
 
 DAY_MICROSECONDS = 86_400_000_000
 

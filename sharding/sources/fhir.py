@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import FEATURE_PREFIX
-from sharding.features import age_band, map_distinct, sex_of, year_of, years_between
+from sharding.dates import years_between
+from sharding.features import age_band, map_distinct, sex_of, year_of
 from sharding.sources.adapter import MIXED, NOTES, UNKNOWN, Adapted
 from sharding.sources.fhir_notes import NOTE_COLUMNS, TYPE_MARK, FhirNotes
 from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides, find_resources, lookup_tables

@@ -13,7 +13,7 @@ from operator import itemgetter
 import polars as pl
 import pyarrow as pa
 
-from sharding.features import icd_chapter
+from sharding.diagnoses import icd_chapter
 from sharding.sources.cells import moments
 from sharding.sources.joins import TIME, answers, latest, lookup
 from sharding.sources.keyed import KEY
