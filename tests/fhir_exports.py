@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+
+from sharding.sources.adapter import MIXED, NOTES
+from sharding.sources.fhir import FhirAdapter
+from sharding.sources.jsonl import JsonLinesSource
+from sharding.sources.source import Header
+
+FHIR = FhirAdapter()
+LINES = JsonLinesSource()
 
 Resource = dict[str, Any]
 
@@ -46,14 +57,15 @@ def report(name: str, forms: Sequence[Resource], **fields: Any) -> Resource:
     return made if forms else {key: value for key, value in made.items() if key != "presentedForm"}
 
 
-def encounter(name: str, *, service: Resource | None = None, provider: str | None = None) -> Resource:
-    """An Encounter of R4, ambulatory."""
+def encounter(name: str, *, service: Resource | None = None, provider: str | None = None, **fields: Any) -> Resource:
+    """An Encounter of R4, ambulatory; other fields as they are given, those that are None left out."""
     made = {
         "resourceType": "Encounter",
         "id": name,
         "class": {"system": "http://terminology.hl7.org/CodeSystem/v3-ActCode", "code": "AMB", "display": "ambulatory"},
         "serviceType": service,
         "serviceProvider": {"reference": provider} if provider else None,
+        **fields,
     }
     return {key: value for key, value in made.items() if value is not None}
 
@@ -103,6 +115,26 @@ def write_export(folder: Path, resources: Iterable[Resource], *, num_files: int 
         for number in range(num_files):
             write_lines(folder / f"{kind}.{number:03d}.ndjson", items[number::num_files])
     return folder
+
+
+def read_resources(path: Path, use: str, *, block_bytes: int = 1 << 20) -> tuple[pa.Table, Counter[str]]:
+    """All rows of a file for a use, and what was rejected."""
+    source = FHIR.source(use, LINES)
+    columns = FHIR.columns(use, Header((), closed=False))
+    found = [rows for span in source.spans(path, block_bytes) for rows in source.read(path, span, columns=columns)]
+    return pa.concat_tables([rows.table for rows in found]), sum((rows.rejected for rows in found), Counter())
+
+
+def adapt(
+    folder: Path, resources: Iterable[Mapping[str, Any]], **options: int
+) -> tuple[list[dict[str, Any]], tuple[Counter[str], Counter[str]]]:
+    """Records of resources in one mixed file, by id, and (rejected, unresolved)."""
+    path = write_lines(folder / "all.ndjson", resources)
+    rows, rejected = read_resources(path, NOTES, **options)
+    sides, _ = read_resources(path, MIXED, **options)
+    adapted = FHIR.records(rows, FHIR.lookups({MIXED: sides}))
+    records = sorted(adapted.table.to_pylist(), key=lambda row: str(row["id"]))
+    return records, (rejected + adapted.rejected, adapted.unresolved)
 
 
 def _encounter(number: int, version: int) -> Resource:

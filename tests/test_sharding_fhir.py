@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +17,25 @@ from hypothesis import strategies as st
 
 from schemas.errors import DataError
 from sharding.sources.adapter import MIXED, NOTES
-from sharding.sources.fhir import RESOURCES, FhirAdapter
+from sharding.sources.fhir import RESOURCES
 from sharding.sources.fhir_attachments import text_of
 from sharding.sources.fhir_references import reference_key
 from sharding.sources.fhir_texts import parts
-from sharding.sources.jsonl import JsonLinesSource
 from sharding.sources.source import Header
-from tests.fhir_exports import attachment, document, encounter, export, report, write_lines
+from tests.fhir_exports import (
+    FHIR,
+    LINES,
+    adapt,
+    attachment,
+    document,
+    encounter,
+    export,
+    read_resources,
+    report,
+    write_lines,
+)
 
-FHIR = FhirAdapter()
-LINES = JsonLinesSource()
 RTF = {"contentType": "application/rtf", "data": "e1xydGY="}
-
-
-def _read(path: Path, use: str, *, block_bytes: int = 1 << 20) -> tuple[pa.Table, Counter[str]]:
-    """All rows of a file for a use, and what was rejected."""
-    source = FHIR.source(use, LINES)
-    columns = FHIR.columns(use, Header((), closed=False))
-    found = [rows for span in source.spans(path, block_bytes) for rows in source.read(path, span, columns=columns)]
-    return pa.concat_tables([rows.table for rows in found]), sum((rows.rejected for rows in found), Counter())
-
-
-def _adapt(folder: Path, resources: Iterable[Mapping[str, Any]], **options: int) -> tuple[list[dict[str, Any]], Any]:
-    """Records of resources in one mixed file, by id, and (rejected, unresolved)."""
-    path = write_lines(folder / "all.ndjson", resources)
-    rows, rejected = _read(path, NOTES, **options)
-    sides, _ = _read(path, MIXED, **options)
-    adapted = FHIR.records(rows, FHIR.lookups({MIXED: sides}))
-    records = sorted(adapted.table.to_pylist(), key=lambda row: str(row["id"]))
-    return records, (rejected + adapted.rejected, adapted.unresolved)
 
 
 @given(
@@ -58,8 +48,8 @@ def test_order_and_blocks_do_not_change_a_record(
     resources = export(num_patients=4, num_documents=12, version=version)
     shuffled = random.Random(seed).sample(resources, len(resources))
 
-    whole = _adapt(tmp_path_factory.mktemp("whole"), resources)
-    moved = _adapt(tmp_path_factory.mktemp("moved"), shuffled, block_bytes=block_bytes)
+    whole = adapt(tmp_path_factory.mktemp("whole"), resources)
+    moved = adapt(tmp_path_factory.mktemp("moved"), shuffled, block_bytes=block_bytes)
 
     assert moved == whole
     assert len(whole[0]) == 12
@@ -76,17 +66,17 @@ def test_files_in_which_resources_lie_do_not_matter(
     parts = [[item for item, owner in zip(resources, owners, strict=True) if owner == number] for number in range(4)]
     paths = [write_lines(folder / f"{number}.ndjson", part) for number, part in enumerate(parts) if part]
 
-    lookups = FHIR.lookups({MIXED: pa.concat_tables([_read(path, MIXED)[0] for path in paths])})
-    found = [FHIR.records(_read(path, NOTES)[0], lookups) for path in paths]
+    lookups = FHIR.lookups({MIXED: pa.concat_tables([read_resources(path, MIXED)[0] for path in paths])})
+    found = [FHIR.records(read_resources(path, NOTES)[0], lookups) for path in paths]
 
     records = [row for adapted in found for row in adapted.table.to_pylist()]
-    assert sorted(records, key=lambda row: str(row["id"])) == _adapt(folder, resources)[0]
+    assert sorted(records, key=lambda row: str(row["id"])) == adapt(folder, resources)[0]
     assert not sum((adapted.rejected + adapted.unresolved for adapted in found), Counter())
 
 
 def test_releases_4_and_5_say_the_same(tmp_path: Path) -> None:
     """An export in the forms of R4 and of R5 gives equal records."""
-    four, five = (_adapt(tmp_path, export(num_patients=5, num_documents=20, version=version)) for version in (4, 5))
+    four, five = (adapt(tmp_path, export(num_patients=5, num_documents=20, version=version)) for version in (4, 5))
 
     assert four == five
     assert {record["department"] for record in four[0]} == {"Ward 0", "Ward 1", "Service 2", "Clinic 3", "class-4"}
@@ -189,7 +179,7 @@ def test_departments_come_from_the_first_that_says_one(tmp_path: Path) -> None:
         document("f", encounter="absent"),
     ]
 
-    records, (_, unresolved) = _adapt(tmp_path, [*sides, *notes])
+    records, (_, unresolved) = adapt(tmp_path, [*sides, *notes])
 
     departments = [record["department"] for record in records]
     assert departments == ["Setting", "Service", "Org 1", "Org 2", "ambulatory", "UNKNOWN"]
@@ -218,7 +208,7 @@ def test_patients_and_encounters_are_found_by_whatever_names_them(tmp_path: Path
     notes = [document(f"d{index}", patient=way) for index, way in enumerate(ways)]
     lost = [document("x", patient="Patient?identifier=twice"), document("y", patient="Patient/gone")]
 
-    records, (_, unresolved) = _adapt(tmp_path, [*notes, *patients, *lost])
+    records, (_, unresolved) = adapt(tmp_path, [*notes, *patients, *lost])
 
     assert [record["patient"] for record in records] == ["p1"] * 5 + [None, "gone"]
     assert [record["feature.age_band"] for record in records] == ["60-69"] * 5 + [None, None]
@@ -244,7 +234,7 @@ def test_formats_of_a_document_are_one_record(
     """Plain text, else HTML, else XML that can be read is the text, in any order; the id never tells which it was."""
     moved = [formats[index] for index in order]
 
-    records, (rejected, _) = _adapt(tmp_path, [document("d", contents=moved), report("r", moved)])
+    records, (rejected, _) = adapt(tmp_path, [document("d", contents=moved), report("r", moved)])
 
     assert {record["id"]: record["text"] for record in records} == {
         "DiagnosticReport/r": text,
@@ -270,7 +260,7 @@ def test_every_document_is_a_record_or_a_reject(tmp_path: Path) -> None:
     wrong_formats = report("e3", [RTF, RTF, RTF], status="entered-in-error")
     notes = [document(name, content=[{"attachment": item} for item in items]) for name, items in contents.items()]
 
-    records, (rejected, _) = _adapt(tmp_path, [*notes, report("bare", []), *wrong, wrong_formats, binary])
+    records, (rejected, _) = adapt(tmp_path, [*notes, report("bare", []), *wrong, wrong_formats, binary])
 
     assert {record["id"]: record["text"] for record in records} == {"DocumentReference/url": "é"}
     assert rejected == {
@@ -301,7 +291,7 @@ def test_attachments_are_conserved(
     """Records and rejects are as many as the attachments, and all but ``other_format`` as many as the documents."""
     notes = [document(str(number), contents=items) for number, items in enumerate(formats)]
 
-    records, (rejected, _) = _adapt(tmp_path_factory.mktemp("formats"), notes, block_bytes=block_bytes)
+    records, (rejected, _) = adapt(tmp_path_factory.mktemp("formats"), notes, block_bytes=block_bytes)
 
     assert len(records) + rejected.total() == sum(map(len, formats))
     assert len(records) + rejected.total() - rejected["other_format"] == len(formats)
@@ -328,9 +318,9 @@ def test_parts_refer_to_so_much_and_keep_documents_whole(
         for number, each in enumerate(urls)
     ]
     write_lines(path, [*notes, *binaries])
-    lookups = FHIR.lookups({MIXED: _read(path, MIXED)[0]})
+    lookups = FHIR.lookups({MIXED: read_resources(path, MIXED)[0]})
     num_bytes = {f"Binary/{item['id']}": len(json.dumps(item).encode()) for item in binaries}
-    rows, _ = _read(path, NOTES)
+    rows, _ = read_resources(path, NOTES)
 
     found = list(parts(rows, lookups, max_bytes=max_bytes))
 
@@ -359,7 +349,7 @@ def test_what_a_binary_does_not_say_its_attachment_says(
     binary = {"resourceType": "Binary", "id": "b", "contentType": held, "data": "6Q=="}
     note = document("d", contents=[{"contentType": own, "url": "Binary/b"}])
 
-    records, (rejected, _) = _adapt(tmp_path, [note, binary])
+    records, (rejected, _) = adapt(tmp_path, [note, binary])
 
     assert [record["text"] for record in records] == ([text] if text else [])
     assert rejected == ({} if text else {"undecodable": 1})
@@ -384,7 +374,7 @@ def test_a_binary_of_two_texts_is_no_text(tmp_path: Path) -> None:
     notes.append(document("later", contents=[{**url, "url": "Binary/later"}]))
     notes.append(document("other", contents=[{**url, "url": "Binary/timed"}, attachment("html", "text/html")]))
 
-    forward, backward = (_adapt(tmp_path, [*order, *notes]) for order in (binaries, binaries[::-1]))
+    forward, backward = (adapt(tmp_path, [*order, *notes]) for order in (binaries, binaries[::-1]))
 
     assert forward == backward
     assert {record["id"]: record["text"] for record in forward[0]} == {
@@ -409,7 +399,7 @@ def test_versions_that_are_alike_in_time_give_one_answer(
     patients = [{"resourceType": "Patient", "id": "p", "meta": {"lastUpdated": updated}, **item} for item in said]
     resources = [*(patients[index] for index in order), document("d", patient="Patient/p")]
 
-    records, _ = _adapt(tmp_path_factory.mktemp("versions"), resources)
+    records, _ = adapt(tmp_path_factory.mktemp("versions"), resources)
 
     assert (records[0]["feature.age_band"], records[0]["feature.sex"]) == ("60-69", "female")
 
@@ -430,7 +420,7 @@ def test_a_note_is_of_the_time_of_care(
     """The beginning of what it is about, else when it was written, else when the reference to it was made."""
     contents = [{**attachment("x"), **({"creation": creation} if creation else {})}]
 
-    records, _ = _adapt(tmp_path, [document("d", contents=contents, **{"date": "2013", **fields})])
+    records, _ = adapt(tmp_path, [document("d", contents=contents, **{"date": "2013", **fields})])
 
     assert records[0]["time"] == records[0]["feature.year"] == expected
 
@@ -445,7 +435,7 @@ def test_an_organization_that_made_a_report_is_its_department(tmp_path: Path) ->
         report("c", [attachment("x")], performer=performers[:1]),
     ]
 
-    records, _ = _adapt(tmp_path, [*organizations, *reports])
+    records, _ = adapt(tmp_path, [*organizations, *reports])
 
     assert [record["department"] for record in records] == ["Lab o1", "Lab o2", "UNKNOWN"]
 
@@ -472,7 +462,7 @@ def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
     ]
     path.write_bytes(path.read_bytes() + b"\n".join(lines))
 
-    rows, rejected = _read(path, NOTES)
+    rows, rejected = read_resources(path, NOTES)
 
     assert rows.column("id").to_pylist() == ["DocumentReference/d", "DocumentReference/s"]
     assert rows.column("problem").to_pylist() == [None, "invalid_unicode"]
@@ -533,7 +523,7 @@ def test_a_file_whose_first_line_outgrows_the_head_is_read_for_everything(tmp_pa
     header = FHIR.source(NOTES, LINES).header(path, path.read_bytes()[: 1 << 20])
 
     assert FHIR.use_of(stem, header) == MIXED
-    assert _read(path, NOTES)[0].num_rows == 1
+    assert read_resources(path, NOTES)[0].num_rows == 1
 
 
 @pytest.mark.parametrize("is_hidden", [False, True])
@@ -543,7 +533,7 @@ def test_notes_in_a_file_of_another_name_are_not_lost(tmp_path: Path, is_hidden:
     path = write_lines(tmp_path / "Patient.ndjson", [{"resourceType": "Patient", "id": "p"}, note])
 
     with pytest.raises(DataError, match="holds notes") as caught:
-        _read(path, RESOURCES)
+        read_resources(path, RESOURCES)
 
     assert "secret" not in str(caught.value)
 
@@ -553,8 +543,8 @@ def test_the_last_version_of_a_resource_counts(tmp_path: Path) -> None:
     old = {"resourceType": "Patient", "id": "p", "gender": "male", "meta": {"lastUpdated": "2020-01-02T01:00:00+02:00"}}
     new = {**old, "gender": "female", "meta": {"lastUpdated": "2020-01-01T23:30:00Z"}}
 
-    forward, _ = _adapt(tmp_path, [old, new, document("d", patient="Patient/p")])
-    backward, _ = _adapt(tmp_path, [new, old, document("d", patient="Patient/p")])
+    forward, _ = adapt(tmp_path, [old, new, document("d", patient="Patient/p")])
+    backward, _ = adapt(tmp_path, [new, old, document("d", patient="Patient/p")])
 
     assert forward == backward
     assert forward[0]["feature.sex"] == "female"
@@ -574,7 +564,7 @@ def test_ages_over_89_are_pooled_and_types_are_loinc_first(tmp_path: Path) -> No
         document("c", patient="Patient/p", type={"text": "Letter to Jane"}, date=None),
     ]
 
-    records, (_, unresolved) = _adapt(tmp_path, [patient, *notes])
+    records, (_, unresolved) = adapt(tmp_path, [patient, *notes])
 
     features = ("age_band", "note_type", "sex", "year")
     assert [tuple(record[f"feature.{name}"] for name in features) for record in records] == [
@@ -596,7 +586,7 @@ def test_values_of_other_shapes_cost_no_note(tmp_path: Path) -> None:
         "practiceSetting": None,
         "period": [],
     }
-    records, (rejected, unresolved) = _adapt(tmp_path, [{**document("d"), **odd}])
+    records, (rejected, unresolved) = adapt(tmp_path, [{**document("d"), **odd}])
 
     assert [record["text"] for record in records] == ["note d"]
     assert not rejected
@@ -606,8 +596,10 @@ def test_values_of_other_shapes_cost_no_note(tmp_path: Path) -> None:
 def test_synthea_has_its_documents(shared: Path) -> None:
     """A real export: 1,215 documents, every one with department, patient and all features."""
     folder = shared / "data" / "synthea_fhir"
-    rows, rejected = _read(folder / "DocumentReference.000.ndjson", NOTES)
-    sides = [_read(folder / f"{name}.000.ndjson", RESOURCES)[0] for name in ("Patient", "Encounter", "Organization")]
+    rows, rejected = read_resources(folder / "DocumentReference.000.ndjson", NOTES)
+    sides = [
+        read_resources(folder / f"{name}.000.ndjson", RESOURCES)[0] for name in ("Patient", "Encounter", "Organization")
+    ]
 
     adapted = FHIR.records(rows, FHIR.lookups({RESOURCES: pa.concat_tables(sides)}))
 

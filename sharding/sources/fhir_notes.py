@@ -44,9 +44,11 @@ from sharding.sources.fhir_types import (
 from sharding.sources.jsonl import ends_in_first_line
 from sharding.sources.source import INVALID_UNICODE, MALFORMED, UTF8_BOM, Header, Rows, Source, Span, string_table
 
-# Rows of one document have one ``document``; ``problem`` is the reason why an attachment can be no text.
+# Rows of one document have one ``document``; ``problem`` is the reason why an attachment can be no text, and
+# ``other_subject`` is not null where a note says whom or what it is about, and that is no patient of the export.
 DOCUMENT = "document"
 PROBLEM = "problem"
+OTHER_SUBJECT = "other_subject"
 NOTE_COLUMNS = (
     DOCUMENT,
     PROBLEM,
@@ -55,6 +57,7 @@ NOTE_COLUMNS = (
     "content_type",
     "url",
     "patient",
+    OTHER_SUBJECT,
     "encounter",
     "practice_setting",
     "custodian",
@@ -174,7 +177,7 @@ def _about_document(document: Resource) -> dict[str, str | None]:
     setting = child(document, "practiceSetting") or child(context, "practiceSetting")
     starts = [string(child(parent, "period"), "start") for parent in (context, document)]
     return {
-        "patient": reference_key(child(document, "subject"), PATIENT),
+        **_subject(document),
         "encounter": _first_key(encounters, ENCOUNTER),
         "practice_setting": concept_name(setting),
         "custodian": reference_key(child(document, "custodian"), ORGANIZATION),
@@ -189,7 +192,7 @@ def _about_report(report: Resource) -> dict[str, str | None]:
     # A UUID or identifier does not tell the type; one that does goes first.
     performers.sort(key=lambda item: ORGANIZATION not in f"{item.get('reference')} {item.get('type')}")
     return {
-        "patient": reference_key(child(report, "subject"), PATIENT),
+        **_subject(report),
         "encounter": reference_key(child(report, "encounter"), ENCOUNTER),
         "practice_setting": None,
         "custodian": _first_key(performers, ORGANIZATION),
@@ -197,6 +200,13 @@ def _about_report(report: Resource) -> dict[str, str | None]:
         "date": string(report, "issued"),
         "note_type": _note_type(child(report, "code")),
     }
+
+
+def _subject(note: Resource) -> dict[str, str | None]:
+    subject = child(note, "subject")
+    patient = reference_key(subject, PATIENT)
+    names_other = not patient and (string(subject, "reference") or children(subject, "identifier"))
+    return {"patient": patient, OTHER_SUBJECT: "true" if names_other else None}
 
 
 def _first_key(references: list[Resource], wanted: str) -> str | None:

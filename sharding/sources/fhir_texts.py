@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from sharding.intended import OTHER_FORMAT
 from sharding.sources.fhir_attachments import MEDIA_RANKS, NO_CONTENT, media_and_charset, text_of
+from sharding.sources.fhir_lookups import AMBIGUOUS, binary_data, find_resources
 from sharding.sources.fhir_notes import DOCUMENT, PROBLEM
 from sharding.sources.fhir_references import reference_key
-from sharding.sources.fhir_sides import AMBIGUOUS, binary_data, find_resources
 from sharding.sources.fhir_types import BINARY
 
 PART_BYTES = 16 << 20

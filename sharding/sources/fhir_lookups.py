@@ -1,0 +1,130 @@
+"""Tables to look notes up in, one per type of resource of an export, and one from identifiers to resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.errors import DataError
+from schemas.seals import label, opened
+from sharding.dates import utc_microseconds
+from sharding.sources.fhir_json import resource_of, string
+from sharding.sources.fhir_references import resource_key
+from sharding.sources.fhir_sides import FIELDS, IDENTIFIERS, PLACE, SIDE_COLUMNS, TARGET
+from sharding.sources.fhir_types import BINARY, ENCOUNTER, ORGANIZATION, PATIENT
+from sharding.sources.keyed import KEY, find, keyed, latest, values_at
+
+# Fields of an encounter that refer to another resource, and its type.
+REFERENCES = {"organization": ORGANIZATION, "subject": PATIENT}
+# Column that marks a binary whose last versions, updated together or nobody knows when, say different things.
+AMBIGUOUS = "is_ambiguous"
+NEVER = -(2**63)
+PARSED_AT_ONCE = 1 << 20
+
+
+def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
+    """One searchable table per type of resource, and one from identifiers to resources.
+
+    Of several versions of a resource the one that was updated last counts, and of those that were updated together, or
+    nobody knows when, the one whose cells sort last, null first: the choice never hangs on a file's name or order. A
+    text is not chosen so: binaries that differ are marked. An identifier of two resources is none's.
+    """
+    empty = pa.schema([(name, pa.large_string()) for name in SIDE_COLUMNS]).empty_table()
+    whole = pa.concat_tables([empty, *sides])
+    identifiers = _unambiguous(_rows_of(whole, IDENTIFIERS))
+    rows = {kind: _rows_of(whole, kind) for kind in FIELDS}
+    for name, kind in REFERENCES.items():
+        targets = _targets(rows[kind].column(KEY), identifiers)
+        rows[ENCOUNTER] = _with_column(rows[ENCOUNTER], name, _resolved(rows[ENCOUNTER].column(name), targets))
+    tables = {kind: keyed(_last_versions(rows[kind], kind)) for kind in FIELDS}
+    return {**tables, IDENTIFIERS: keyed(identifiers)}
+
+
+def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[str | None]) -> pa.Array:
+    """Row in the table of a type for each reference key, int64, null where the export has no such resource."""
+    rows = find(lookups[kind], keys)
+    targets = values_at(lookups[IDENTIFIERS], TARGET, find(lookups[IDENTIFIERS], keys)).to_pylist()
+    by_identifier = find(lookups[kind], targets)
+    rows[rows < 0] = by_identifier[rows < 0]
+    return pa.array(rows, mask=rows < 0)
+
+
+def binary_data(binaries: pa.Table, rows: pa.Array) -> list[str | None]:
+    """The base64 of binaries by their rows, read from where they stand; null for null and for one that holds nothing.
+
+    Raises:
+        DataError: the file has changed since its binaries were found.
+    """
+    found = binaries.select([KEY, *PLACE]).take(rows).to_pylist()
+    data: list[str | None] = [None] * len(found)
+    by_path: dict[str, list[int]] = {}
+    for index, row in enumerate(found):
+        if row["path"] is not None:
+            by_path.setdefault(row["path"], []).append(index)
+    for path, indexes in by_path.items():
+        with opened(Path(path)) as file:
+            for index in indexes:
+                file.seek(int(found[index]["start"]))
+                resource = resource_of(file.read(int(found[index]["num_bytes"])))
+                if isinstance(resource, str) or resource_key(BINARY, str(resource.get("id"))) != found[index][KEY]:
+                    raise DataError(
+                        f"{label(Path(path))}: changed while it was read; run again when nobody writes to it"
+                    )
+                data[index] = string(resource, "data")
+    return data
+
+
+def _rows_of(whole: pa.Table, kind: str) -> pa.Table:
+    return whole.filter(pc.equal(whole.column("type"), kind))
+
+
+def _targets(own: pa.ChunkedArray, identifiers: pa.Table) -> pl.DataFrame:
+    """Identifier keys of the resources of a type, with their target; a key that is a resource's own is left out."""
+    keys = pl.DataFrame({KEY: own}).unique()
+    named = pl.DataFrame(identifiers).join(keys, left_on=TARGET, right_on=KEY, how="semi")
+    return named.join(keys, on=KEY, how="anti")
+
+
+def _resolved(references: pa.ChunkedArray, targets: pl.DataFrame) -> pa.Array:
+    """References as the keys of the resources that they lead to; one that leads nowhere stays as it is."""
+    asked = pl.DataFrame({KEY: references})
+    found = asked.join(targets, on=KEY, how="left", maintain_order="left").select(pl.coalesce(TARGET, KEY).alias(KEY))
+    return found[KEY].to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _with_column(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, column)
+
+
+def _last_versions(rows: pa.Table, kind: str) -> pa.Table:
+    rows = _with_column(rows, "updated", pa.array(_moments(rows.column("updated"))))
+    last = latest(rows, ["updated", *FIELDS[kind]]).select([KEY, *FIELDS[kind]])
+    return last.append_column(AMBIGUOUS, pc.is_in(last.column(KEY), _differing(rows))) if kind == BINARY else last
+
+
+def _differing(binaries: pa.Table) -> pa.Array:
+    """Keys of which the rows that were updated last do not all say the same."""
+    frame = pl.DataFrame(binaries.select([KEY, "updated", "content_type", "digest"]))
+    newest = frame.filter(pl.col("updated") == pl.col("updated").max().over(KEY)).drop("updated").unique()
+    return newest.filter(pl.col(KEY).is_duplicated())[KEY].to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _moments(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """UTC microseconds, int64 [N], ``NEVER`` where nothing is said; a part at a time, since strings take much room."""
+    parts = (column.slice(start, PARSED_AT_ONCE).to_pylist() for start in range(0, len(column), PARSED_AT_ONCE))
+    moments = (None if text is None else utc_microseconds(text) for part in parts for text in part)
+    return np.fromiter((NEVER if moment is None else moment for moment in moments), np.int64, count=len(column))
+
+
+def _unambiguous(identifiers: pa.Table) -> pa.Table:
+    """Identifier keys with their target, but for those that more than one resource has."""
+    targets = pl.DataFrame(identifiers.select([KEY, TARGET])).group_by(KEY)
+    counted = targets.agg(pl.col(TARGET).min(), pl.col(TARGET).n_unique().alias("num_targets"))
+    single = counted.filter(pl.col("num_targets") == 1).sort(KEY)
+    return single.select(KEY, TARGET).to_arrow(compat_level=pl.CompatLevel.oldest())
