@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from schemas.errors import DataError
 from schemas.seals import label, opened
@@ -22,18 +22,23 @@ from sharding.sources.keyed import KEY, find, keyed, latest, values_at
 
 # Fields of an encounter that refer to another resource, and its type.
 REFERENCES = {"organization": ORGANIZATION, "subject": PATIENT}
-# Column that marks a binary whose last versions, updated together or nobody knows when, say different things.
+# What tells which of two resources of one id is the later one, the first that does.
+VERSION = ("updated", "version")
+# Column that marks a resource of which nobody knows which version is the last, while they say different things.
 AMBIGUOUS = "is_ambiguous"
-NEVER = -(2**63)
+UNTOLD = -(2**63)
 PARSED_AT_ONCE = 1 << 20
+
+_VERSION_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
     """One searchable table per type of resource, and one from identifiers to resources.
 
     Of several versions of a resource the one that was updated last counts, and of those that were updated together, or
-    nobody knows when, the one whose cells sort last, null first: the choice never hangs on a file's name or order. A
-    text is not chosen so: binaries that differ are marked. An identifier of two resources is none's.
+    nobody knows when, the one with the greatest version number, then the one whose cells sort last, null first: the
+    choice never hangs on a file's name or order. Where it hangs on the cells, the resource is marked. An identifier of
+    two resources is none's.
     """
     empty = pa.schema([(name, pa.large_string()) for name in SIDE_COLUMNS]).empty_table()
     whole = pa.concat_tables([empty, *sides])
@@ -103,23 +108,37 @@ def _with_column(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
 
 
 def _last_versions(rows: pa.Table, kind: str) -> pa.Table:
-    rows = _with_column(rows, "updated", pa.array(_moments(rows.column("updated"))))
-    last = latest(rows, ["updated", *FIELDS[kind]]).select([KEY, *FIELDS[kind]])
-    return last.append_column(AMBIGUOUS, pc.is_in(last.column(KEY), _differing(rows))) if kind == BINARY else last
+    timed = _with_column(rows, "updated", _numbers(rows.column("updated"), utc_microseconds))
+    ordered = _with_column(timed, "version", _numbers(rows.column("version"), _version_number))
+    last = latest(ordered, [*VERSION, *FIELDS[kind]]).select([KEY, *FIELDS[kind]])
+    return last.append_column(AMBIGUOUS, pc.is_in(last.column(KEY), _contradicted(ordered, kind)))
 
 
-def _differing(binaries: pa.Table) -> pa.Array:
-    """Keys of which the rows that were updated last do not all say the same."""
-    frame = pl.DataFrame(binaries.select([KEY, "updated", "content_type", "digest"]))
-    newest = frame.filter(pl.col("updated") == pl.col("updated").max().over(KEY)).drop("updated").unique()
-    return newest.filter(pl.col(KEY).is_duplicated())[KEY].to_arrow(compat_level=pl.CompatLevel.oldest())
+def _contradicted(rows: pa.Table, kind: str) -> pa.Array:
+    """Keys of which rows that are not known to be older than the last one say different things."""
+    said = [name for name in FIELDS[kind] if name not in PLACE]
+    repeated = pl.DataFrame(rows.select([KEY, *VERSION, *said])).filter(pl.col(KEY).is_duplicated())
+    updated, version = map(pl.col, VERSION)
+    last = updated.max()
+    last_version = version.filter(updated == last).max()
+    is_before = (updated != UNTOLD) & (updated < last.over(KEY))
+    is_beside = (updated == UNTOLD) | (updated == last.over(KEY))
+    is_older = is_before | (is_beside & (version != UNTOLD) & (version < last_version.over(KEY)))
+    differing = repeated.filter(~is_older).select(KEY, *said).unique()
+    return differing.filter(pl.col(KEY).is_duplicated())[KEY].to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def _moments(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """UTC microseconds, int64 [N], ``NEVER`` where nothing is said; a part at a time, since strings take much room."""
+def _numbers(column: pa.ChunkedArray, number_of: Callable[[str], int | None]) -> pa.Array:
+    """A number of each text, int64, ``UNTOLD`` where there is none; a part at a time, since strings take much room."""
     parts = (column.slice(start, PARSED_AT_ONCE).to_pylist() for start in range(0, len(column), PARSED_AT_ONCE))
-    moments = (None if text is None else utc_microseconds(text) for part in parts for text in part)
-    return np.fromiter((NEVER if moment is None else moment for moment in moments), np.int64, count=len(column))
+    numbers = (None if text is None else number_of(text) for part in parts for text in part)
+    told = (UNTOLD if number is None else number for number in numbers)
+    return pa.array(np.fromiter(told, np.int64, count=len(column)))
+
+
+def _version_number(text: str) -> int | None:
+    """Of a version id that is a number; others have no order."""
+    return int(text) if _VERSION_NUMBER.fullmatch(text) else None
 
 
 def _unambiguous(identifiers: pa.Table) -> pa.Table:

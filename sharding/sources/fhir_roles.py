@@ -1,7 +1,8 @@
 """What is known of notes from what they say themselves and from the resources that they refer to.
 
 An encounter speaks for its own patient only: of a note that names another one, or one that is not known to be the same,
-it says nothing, and the record is counted. A note that names nobody is about the encounter's patient.
+it says nothing, and the record is counted. A note that names nobody is about the encounter's patient. A record that
+refers to a resource whose versions contradict each other is counted too.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import pyarrow as pa
 
 from sharding.features import year_of
 from sharding.sources.cells import age_bands, mapped
-from sharding.sources.fhir_lookups import find_resources
+from sharding.sources.fhir_lookups import AMBIGUOUS, find_resources
 from sharding.sources.fhir_notes import OTHER_SUBJECT
 from sharding.sources.fhir_types import ENCOUNTER, ORGANIZATION, PATIENT
 from sharding.sources.keyed import HASH, KEY
 
 ENCOUNTER_OF_OTHER_PATIENT = "encounter_of_other_patient"
+CONFLICTING = "conflicting_"
 
 _TIMES = ("start", "creation", "date")
 _NOTE_CELLS = ("patient", OTHER_SUBJECT, "encounter", "practice_setting", "custodian", *_TIMES, "note_type")
@@ -46,13 +48,15 @@ def known_of(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> tuple[pl.DataFr
     is_other = (whose != visits["subject"]).fill_null(False)
     told = visits.with_columns(pl.coalesce(KEY, notes["encounter"]).alias("encounter"))
     own = told.select(pl.when(~is_other).then(pl.col(name)).alias(name) for name in _VISIT_CELLS)
+    custodians = _answers(notes["custodian"], ORGANIZATION, lookups)
+    providers = _answers(own["organization"], ORGANIZATION, lookups)
     written = notes.select(pl.coalesce(_TIMES)).to_series()
     found = notes.select(
         pl.coalesce(
             "practice_setting",
             own["service_type"],
-            _answers(notes["custodian"], ORGANIZATION, lookups)["name"],
-            _answers(own["organization"], ORGANIZATION, lookups)["name"],
+            custodians["name"],
+            providers["name"],
             own["class_name"],
         ).alias("department"),
         _ids(whose, PATIENT),
@@ -63,13 +67,21 @@ def known_of(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> tuple[pl.DataFr
         patients["sex"],
         mapped(written, year_of).alias("year"),
     )
-    return found, +Counter({ENCOUNTER_OF_OTHER_PATIENT: int(is_other.sum())})
+    conflicting = {
+        PATIENT: patients[AMBIGUOUS],
+        ENCOUNTER: visits[AMBIGUOUS],
+        ORGANIZATION: custodians[AMBIGUOUS] | providers[AMBIGUOUS],
+    }
+    noted = Counter({f"{CONFLICTING}{kind.lower()}": int(touched.sum()) for kind, touched in conflicting.items()})
+    noted[ENCOUNTER_OF_OTHER_PATIENT] = int(is_other.sum())
+    return found, +noted
 
 
 def _answers(references: pl.Series, kind: str, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
     """What the resources say that some keys lead to, in the keys' order; null where the export has none."""
     rows = find_resources(lookups, kind, references.to_list())
-    return pl.DataFrame(lookups[kind].drop_columns([HASH]).take(rows))
+    found = pl.DataFrame(lookups[kind].drop_columns([HASH]).take(rows))
+    return found.with_columns(pl.col(AMBIGUOUS).fill_null(False))
 
 
 def _ids(keys: pl.Series, kind: str) -> pl.Series:

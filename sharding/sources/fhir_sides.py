@@ -51,7 +51,7 @@ FIELDS = {
 # An identifier is a row of its own, whose target is the key of the resource that has it.
 IDENTIFIERS = "identifiers"
 TARGET = "target"
-SIDE_COLUMNS = (KEY, "type", "updated", TARGET, *(name for names in FIELDS.values() for name in names))
+SIDE_COLUMNS = (KEY, "type", "updated", "version", TARGET, *(name for names in FIELDS.values() for name in names))
 NO_SIDES = NOTE_TYPES | OTHER_TYPES
 
 
@@ -106,8 +106,9 @@ def _sides_of(line: bytes, place: Sequence[str]) -> list[list[bytes | None]] | s
     if kind not in SIDE_TYPES or not own_id:
         return []
     key = resource_key(kind, own_id)
-    updated = string(child(resource, "meta"), "lastUpdated")
-    rows = [{KEY: key, "type": kind, "updated": updated, **_fields(resource, kind, place)}]
+    meta = child(resource, "meta")
+    versions = {"updated": string(meta, "lastUpdated"), "version": string(meta, "versionId")}
+    rows = [{KEY: key, "type": kind, **versions, **_fields(resource, kind, place)}]
     rows += [{KEY: other, "type": IDENTIFIERS, TARGET: key} for other in identifier_keys(resource, kind)]
     try:
         return [
