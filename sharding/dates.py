@@ -7,7 +7,10 @@ an offset counts as UTC: within one hospital all such times share a clock, and o
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
+
+MONTHS = 12
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,6 +34,17 @@ def date_of(text: str) -> date | None:
     return None if moment is None else moment.date()
 
 
+def days_of(text: str) -> tuple[date, date] | None:
+    """The first and the last day that a date may mean, of those that ``date_of`` reads: ``2019`` is any day of 2019."""
+    first = date_of(text)
+    if first is None:
+        return None
+    length = len(text.strip())
+    month = first.month if length > len("2019") else MONTHS
+    day = first.day if length > len("2019-05") else monthrange(first.year, month)[1]
+    return first, date(first.year, month, day)
+
+
 def utc_microseconds(text: str) -> int | None:
     """Microseconds since 1970-01-01 UTC, int64; None for what ``date_of`` does not read. Finer digits are cut off."""
     moment = _moment(text)
@@ -40,12 +54,21 @@ def utc_microseconds(text: str) -> int | None:
     return (aware - _EPOCH) // _MICROSECOND
 
 
-def years_between(birth: str | None, at: str | None) -> int | None:
-    """Whole years from one date to another, both read by ``date_of``; negative if the second is the earlier one."""
-    born, then = (None if text is None else date_of(text) for text in (birth, at))
+def years_between(birth: str | None, at: str | None) -> range | None:
+    """Every number of whole years that may lie between two dates, both read by ``date_of``.
+
+    Returns:
+        One number, or several if a date has no day or no month; negative if the second date is the earlier one. None if
+        one of them is no date.
+    """
+    born, then = (None if text is None else days_of(text) for text in (birth, at))
     if born is None or then is None:
         return None
-    return then.year - born.year - ((then.month, then.day) < (born.month, born.day))
+    return range(_whole_years(born[1], then[0]), _whole_years(born[0], then[1]) + 1)
+
+
+def _whole_years(birth: date, at: date) -> int:
+    return at.year - birth.year - ((at.month, at.day) < (birth.month, birth.day))
 
 
 def _moment(text: str) -> datetime | None:

@@ -25,8 +25,14 @@ _SEXES = {
 }
 
 
-def age_band(years: int | None) -> str | None:
-    """Ten-year band: ``00-09`` to ``80-89``, then ``90+``, also for ages shifted to hide them; None if negative."""
+def age_band(years: int | range | None) -> str | None:
+    """Ten-year band: ``00-09`` to ``80-89``, then ``90+``, also for ages shifted to hide them; None if negative.
+
+    Of several years that are possible, the band in which all of them lie; None if they lie in more than one.
+    """
+    if isinstance(years, range):
+        bands = {age_band(number) for number in years}
+        return bands.pop() if len(bands) == 1 else None
     if years is None or not 0 <= years <= MAX_SHIFTED_AGE:
         return None
     if years >= POOLED_AGE:

@@ -69,6 +69,17 @@ def test_what_is_no_age_has_no_band(years: int | None) -> None:
     assert age_band(years) is None
 
 
+@given(st.integers(-20, 120), st.integers(1, 20))
+def test_several_ages_have_a_band_if_it_is_that_of_each(first: int, num_ages: int) -> None:
+    """And none where one of them is in another, or is no age."""
+    ages = range(first, first + num_ages)
+
+    band = age_band(ages)
+
+    of_each = {age_band(years) for years in ages}
+    assert band == (of_each.pop() if len(of_each) == 1 else None)
+
+
 @pytest.mark.parametrize("text", ["", "  ", "-1", "4.5", "4 5", "four", "٤٥", "0x10", "1e2", "9999", "45y"])
 def test_what_is_no_whole_number_of_years_has_no_band(text: str) -> None:
     """Only decimal digits are read."""
