@@ -67,6 +67,16 @@ class BuildLedger(Value):
         return self.num_read == self.num_kept + sum(self.duplicates.values()) + sum(self.rejected.values())
 
 
+class SideLedger(Value):
+    """Rows of the files that say more about notes, and those of them that could not be read, by reason.
+
+    They are no records, so they are in no ``BuildLedger``.
+    """
+
+    num_read: int = Field(default=0, ge=0)
+    rejected: dict[str, int] = Field(default_factory=dict)
+
+
 class BlockEntry(Value):
     """One row group of a shard."""
 
@@ -145,6 +155,7 @@ class BuildManifest(Document):
     encryption: Literal["none"]
     limited_to: int | None
     ledger: BuildLedger
+    side_rows: SideLedger = SideLedger()
     unresolved: dict[str, int]
     balance: Balance
     multiset_digest: str = Field(pattern=r"^[0-9a-f]{32}$")

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
 from sharding.cluster import Cluster
 from sharding.jobs import BlockJob
-from sharding.lookups import LookupJob, Lookups, SideFile, make_lookups
+from sharding.lookups import LookupJob, SideFile, make_lookups
 from sharding.preparation import Prepared, Request
 from sharding.scratch import Survey
+from sharding.side_rows import SideRows, said_of, whole_of
 from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Span
 
 
-def ready_blocks(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> list[BlockJob]:
-    """The jobs of all blocks, once the lookup tables that they need are there."""
+@dataclass(frozen=True, slots=True)
+class ReadyBlocks:
+    """The jobs of all blocks, and what became of the rows of each side file."""
+
+    jobs: list[BlockJob]
+    sides: list[SideRows]
+
+
+def ready_blocks(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> ReadyBlocks:
+    """What pass 1 needs, once the lookup tables are there."""
     if prepared.recognised.settings.source not in ADAPTERS:
-        return block_jobs(prepared, survey)
-    lookups = _lookups(request, prepared, survey, cluster=cluster)
-    if lookups.rejected:
-        said = ", ".join(f"{count} {reason}" for reason, count in lookups.rejected.items())
-        notice(f"inputs: rows of side files that cannot be read and say nothing: {said}")
-    return block_jobs(prepared, survey, lookups=sorted(lookups.tables))
+        return ReadyBlocks(block_jobs(prepared, survey), [])
+    files = _side_files(prepared, survey)
+    job = LookupJob(prepared.recognised.settings.source, files, prepared.scratch, request.block_bytes)
+    lookups = cluster.run(make_lookups, [job], title="lookups", unit="bytes")[0]
+    sides = [SideRows(side.file.path, ledger) for side, ledger in zip(files, lookups.sides, strict=True)]
+    whole = whole_of(sides)
+    if whole.rejected:
+        notice(f"inputs: rows of side files that cannot be read and say nothing: {said_of(whole)}")
+    return ReadyBlocks(block_jobs(prepared, survey, lookups=sorted(lookups.tables)), sides)
 
 
 def block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = ()) -> list[BlockJob]:
@@ -44,16 +57,14 @@ def block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = (
     ]
 
 
-def _lookups(request: Request, prepared: Prepared, survey: Survey, *, cluster: Cluster) -> Lookups:
-    """Make the lookup tables of a family of files, unless they are there."""
+def _side_files(prepared: Prepared, survey: Survey) -> list[SideFile]:
+    """The side files of a family."""
     recognised = prepared.recognised
-    sides = [
+    return [
         SideFile(item.file, _plain_path(prepared, survey, number), recognised.side_columns[item.file.path])
         for number, item in enumerate(prepared.sealed)
         if item.file.path in recognised.side_columns
     ]
-    job = LookupJob(recognised.settings.source, sides, prepared.scratch, request.block_bytes)
-    return cluster.run(make_lookups, [job], title="lookups", unit="bytes")[0]
 
 
 def _plain_path(prepared: Prepared, survey: Survey, number: int) -> Path:

@@ -11,7 +11,7 @@ from schemas.folders import Build, current_build_id, open_build
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
 from schemas.seals import wrapped_write
 from schemas.verification import verify_build
-from sharding.blocks import ready_blocks
+from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, make_current, make_manifest
 from sharding.folders import make_closed
@@ -70,8 +70,8 @@ def plan_corpus(request: Request, *, dry_run: bool = False) -> tuple[Plan, Estim
             make_folder(scratch, None if dry_run and is_kept else request.scratch)
             with connected(request.cluster, scratch.workers()) as cluster:
                 survey = survey_blocks(request, prepared, cluster)
-                blocks = ready_blocks(request, prepared, survey, cluster=cluster)
-                plan = _scanned_plan(prepared, survey, blocks, cluster=cluster)
+                ready = ready_blocks(request, prepared, survey, cluster=cluster)
+                plan = _scanned_plan(prepared, survey, ready, cluster=cluster)
         finally:
             if not is_kept:
                 clear(scratch)
@@ -97,11 +97,11 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         raise wrapped_write(folder, error) from None
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
-        blocks = ready_blocks(request, prepared, survey, cluster=cluster)
-        plan = _scanned_plan(prepared, survey, blocks, cluster=cluster)
+        ready = ready_blocks(request, prepared, survey, cluster=cluster)
+        plan = _scanned_plan(prepared, survey, ready, cluster=cluster)
         expected = estimate(plan, survey, prepared.recognised.settings)
         check_space(expected, prepared.scratch, folder, ignore=request.ignore_space)
-        _write_shards(request, prepared, blocks, plan=plan, cluster=cluster)
+        _write_shards(request, prepared, ready.jobs, plan=plan, cluster=cluster)
     # The workers are gone: nothing writes into the build any more.
     manifest = make_manifest(
         prepared.identity, plan, prepared.sealed, settings=prepared.recognised.settings, scratch=prepared.scratch
@@ -131,9 +131,9 @@ def _clear_others(corpus: Path) -> None:
         notice(f"scratch: removed what {num_removed} stopped builds or plans of other inputs or settings had left")
 
 
-def _scanned_plan(prepared: Prepared, survey: Survey, blocks: Sequence[BlockJob], *, cluster: Cluster) -> Plan:
-    cluster.run(scan_block, blocks, title="scan", unit="bytes")
-    return make_plan(survey, prepared.recognised.settings, prepared.scratch)
+def _scanned_plan(prepared: Prepared, survey: Survey, ready: ReadyBlocks, *, cluster: Cluster) -> Plan:
+    cluster.run(scan_block, ready.jobs, title="scan", unit="bytes")
+    return make_plan(survey, prepared.recognised.settings, prepared.scratch, sides=ready.sides)
 
 
 def _write_shards(

@@ -90,6 +90,7 @@ def make_manifest(
         encryption=ENCRYPTION,
         limited_to=settings.limit,
         ledger=plan.ledger,
+        side_rows=plan.side_rows,
         unresolved=plan.unresolved,
         balance=plan.balance,
         multiset_digest=plan.multiset_digest,

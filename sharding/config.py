@@ -114,7 +114,7 @@ class ShardingSettings(Settings):
         bytes_per_token: For the estimate of tokens from UTF-8 bytes.
         on_conflict: What to do with one id that has two texts.
         max_record_bytes: A record with a longer text is rejected as ``too_long``.
-        max_rejects: A count, or a share of the records read from ``0%`` to ``100%``.
+        max_rejects: A count, or a share of the records read from ``0%`` to ``100%``; of rows of side files likewise.
         limit: Keep only so many records, the first in placement order.
         departments: Code by spelling; ``[departments]`` in the TOML file. Names of departments are confidential.
         on_unknown: A department in no entry is kept as it is, becomes UNKNOWN, or fails the build.

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from schemas.folders import Build
-from schemas.manifests import Balance, BuildLedger
+from schemas.manifests import Balance, BuildLedger, SideLedger
 from sharding.scratch import Plan
 from sharding.space import Estimate
 
@@ -30,6 +30,7 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
         "num_blocks": sum(len(shard.blocks) for shard in manifest.shards),
         "estimated_tokens": sum(shard.estimated_tokens for shard in manifest.shards),
         "ledger": manifest.ledger.model_dump(mode="json"),
+        "side_rows": manifest.side_rows.model_dump(mode="json"),
         "unresolved": manifest.unresolved,
         "balance": manifest.balance.model_dump(mode="json"),
         "departments": departments,
@@ -54,6 +55,7 @@ def describe_plan(plan: Plan, expected: Estimate, build_id: str) -> dict[str, An
         "expected": asdict(expected),
         "estimated_tokens": sum(shard.estimated_tokens for shard in plan.shards),
         "ledger": plan.ledger.model_dump(mode="json"),
+        "side_rows": plan.side_rows.model_dump(mode="json"),
         "unresolved": plan.unresolved,
         "balance": plan.balance.model_dump(mode="json"),
         "departments": departments,
@@ -66,6 +68,7 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     if description.get("limited_to"):
         yield f"limited to the first {description['limited_to']:,} records in placement order"
     yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
+    yield from side_lines(SideLedger.model_validate(description["side_rows"]))
     for name, count in sorted(description["unresolved"].items()):
         yield f"{f'{name} unknown':<28}{count:>12,}"
     yield ""
@@ -121,3 +124,11 @@ def ledger_lines(ledger: BuildLedger) -> Iterator[str]:
     for kind, counts in (("duplicate", ledger.duplicates), ("rejected", ledger.rejected)):
         for reason, count in sorted(counts.items()):
             yield f"{f'{kind}: {reason}':<28}{count:>12,}"
+
+
+def side_lines(side_rows: SideLedger) -> Iterator[str]:
+    """Rows of side files: how many were read, and how many of them not, by reason; nothing where there are none."""
+    if side_rows.num_read:
+        yield f"{'rows of side files':<28}{side_rows.num_read:>12,}"
+    for reason, count in sorted(side_rows.rejected.items()):
+        yield f"{f'side row: {reason}':<28}{count:>12,}"

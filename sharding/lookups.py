@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from schemas.documents import Document, read_document, write_document
 from schemas.errors import IntegrityError
+from schemas.manifests import SideLedger
 from schemas.seals import Seal, check_seal, label, publish_with
 from sharding.inputs import SourceFile
 from sharding.scratch import Scratch
@@ -23,7 +24,7 @@ from sharding.sources.adapters import ADAPTERS, source_of
 
 
 class Lookups(Document):
-    """The seal of each lookup table, and the rows of side files that could not be read, by reason.
+    """The seal of each lookup table, and what became of the rows of each side file, in the order of the job.
 
     ``places`` is a digest of where the side files lie, since a lookup table may point into them.
     """
@@ -32,7 +33,7 @@ class Lookups(Document):
 
     places: str
     tables: dict[str, Seal]
-    rejected: dict[str, int]
+    sides: list[SideLedger]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,12 @@ def make_lookups(job: LookupJob) -> Lookups:
     finished = _intact(job.scratch, places)
     if finished:
         return finished
-    sides, rejected = _side_tables(job)
-    made = ADAPTERS[job.family].lookups(sides)
+    tables, ledgers = _side_tables(job)
+    made = ADAPTERS[job.family].lookups(tables)
     seals = {name: _write(_table_path(job.scratch, name), made[name]) for name in sorted(made)}
     for side in job.sides:
         side.file.check_unchanged()
-    lookups = Lookups(places=places, tables=seals, rejected=dict(sorted(rejected.items())))
+    lookups = Lookups(places=places, tables=seals, sides=ledgers)
     write_document(_index_path(job.scratch), lookups, replace=True)
     return lookups
 
@@ -84,11 +85,13 @@ def open_lookups(scratch: Scratch, names: Sequence[str]) -> dict[str, pa.Table]:
     return {name: _mapped(_table_path(scratch, name)) for name in names}
 
 
-def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], Counter[str]]:
-    """All rows of the side files of each use; a column that a file lacks is null there."""
+def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], list[SideLedger]]:
+    """All rows of the side files of each use, and a ledger of each file; a column that a file lacks is null there."""
     parts: dict[str, list[pa.Table]] = {}
-    rejected: Counter[str] = Counter()
+    ledgers = []
     for side in job.sides:
+        num_read = 0
+        rejected: Counter[str] = Counter()
         source = source_of(side.file.format, job.family, side.file.use)
         nothing = pa.schema([(name, pa.large_string()) for name in side.columns]).empty_table()
         tables = parts.setdefault(side.file.use, [])
@@ -96,8 +99,10 @@ def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], Counter[str]]:
         for span in source.spans(side.path, job.block_bytes):
             for rows in source.read(side.path, span, columns=side.columns):
                 tables.append(rows.table)
+                num_read += rows.num_read
                 rejected.update(rows.rejected)
-    return {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}, rejected
+        ledgers.append(SideLedger(num_read=num_read, rejected=dict(sorted(rejected.items()))))
+    return {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}, ledgers
 
 
 def _write(path: Path, table: pa.Table) -> Seal:

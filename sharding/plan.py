@@ -35,6 +35,7 @@ from sharding.placement import (
 from sharding.records import code_name
 from sharding.resolving import DEPARTMENT
 from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey
+from sharding.side_rows import SideRows, check_side_rejects, whole_of
 from sharding.sources.source import UNDECODABLE
 
 DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
@@ -44,12 +45,18 @@ DROPPED = -1
 MAX_SHARDS_PER_DEPARTMENT = 100_000
 
 
-def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> Plan:
+def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, sides: Sequence[SideRows] = ()) -> Plan:
     """Plan a build from pass 1, or take the plan of an interrupted one, and freeze it.
+
+    Args:
+        survey: The cut of the inputs.
+        settings: Of the build.
+        scratch: Where pass 1 has left its keys, and where the plan goes.
+        sides: What became of the rows of each side file.
 
     Raises:
         UsageError: a mapped column never occurred.
-        DataError: ids conflict, too many records were rejected, or none is left.
+        DataError: ids conflict, too many records or rows of side files were rejected, or no record is left.
         IntegrityError: a key table is damaged.
     """
     frozen = _frozen(scratch)
@@ -64,6 +71,7 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> P
     ledgers = make_ledgers(scanned, verdicts)
     whole = merge_ledgers(ledgers.values())
     _check_rejects(whole, settings)
+    check_side_rejects(sides, settings)
     unresolved = sum((Counter(receipt.unresolved) for receipt in scanned.receipts), Counter[str]())
     _check_unknown(unresolved, settings)
     rows = np.flatnonzero(verdicts == KEPT)
@@ -77,6 +85,7 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch) -> P
     plan = Plan(
         block_tokens=layout.block_tokens,
         ledger=whole,
+        side_rows=whole_of(sides),
         unresolved=dict(sorted(unresolved.items())),
         balance=measure_balance(kept, layout),
         departments={code: ledgers[code] for code in sorted(with_shards)},

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from schemas.documents import Document, Value, read_document, write_document
 from schemas.errors import IntegrityError
-from schemas.manifests import Balance, BuildLedger, ShardEntry
+from schemas.manifests import Balance, BuildLedger, ShardEntry, SideLedger
 from schemas.seals import Seal, check_seal
 
 SCRATCH_FOLDER = "scratch"
@@ -88,6 +88,7 @@ class Plan(Document):
 
     block_tokens: int = Field(gt=0)
     ledger: BuildLedger
+    side_rows: SideLedger = SideLedger()
     unresolved: dict[str, int]
     balance: Balance
     departments: dict[str, BuildLedger]

@@ -12,8 +12,9 @@ import pytest
 
 from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
+from schemas.manifests import SideLedger
 from schemas.verification import read_shard, verify_build
-from sharding.build import plan_corpus, survey_blocks
+from sharding.build import build_corpus, plan_corpus, survey_blocks
 from sharding.cli import cli
 from sharding.cluster import connected
 from sharding.config import ShardingSettings
@@ -190,20 +191,43 @@ def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
     }
 
 
-def test_rows_of_side_files_that_cannot_be_read_are_said(
+def test_rows_of_side_files_that_cannot_be_read_are_counted(
     tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are no records, so the ledger does not know them; a notice does, by reason, and without a word of them."""
+    """They are no records: the manifest counts them beside the ledger, by reason and without a word of them."""
     folder = write_export(tmp_path / "in", EXPORT)
     patients = folder / "Patient.000.ndjson"
     patients.write_bytes(patients.read_bytes() + b'{"resourceType": "Patient", "id": "secret"\n')
+    wanted = request([folder], tmp_path / "corpus", scheduler, columns={}, max_rejects="6%")
 
-    made = _build([folder], tmp_path / "corpus", scheduler)
+    plan, *_ = plan_corpus(wanted)
+    made, _ = build_corpus(wanted)
+    shown = run_command(cli, ["inspect", tmp_path / "corpus"], capsys)
 
-    said = capsys.readouterr().err
     assert made.manifest.ledger.rejected == {}
-    assert "cannot be read and say nothing: 1 malformed" in said
-    assert "secret" not in said
+    assert made.manifest.side_rows == plan.side_rows == SideLedger(num_read=18, rejected={"malformed": 1})
+    assert shown.out.splitlines()[3:5] == [f"rows of side files{18:>22}", f"side row: malformed{1:>21}"]
+    assert verify_build(made, deep=True)["records"] == 60
+
+
+def test_too_many_rows_of_side_files_that_cannot_be_read_stop_the_build(
+    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against their own number, whatever that of the notes is; the message names the file and quotes no row."""
+    folder = write_export(tmp_path / "in", EXPORT)
+    patients = folder / "Patient.000.ndjson"
+    patients.write_bytes(patients.read_bytes() + b'{"resourceType": "Patient", "id": "withheld"\n')
+    out = ["--out", tmp_path / "corpus", "--scheduler", scheduler, "--max-rejects", "5%"]
+
+    done = run_command(cli, ["build", folder, *out], capsys)
+
+    assert done.code == 65
+    assert done.err.splitlines()[-1].endswith(
+        "in/Patient.000.ndjson: 1 of 18 rows of side files rejected (1 malformed), at most 5% are allowed; "
+        "mend the files, or raise --max-rejects"
+    )
+    assert "withheld" not in done.err
+    assert not (tmp_path / "corpus" / "CURRENT").exists()
 
 
 def test_texts_in_binaries_are_read_from_where_they_stand(tmp_path: Path, scheduler: str) -> None:

@@ -52,6 +52,8 @@ FIELDS = {
 IDENTIFIERS = "identifiers"
 TARGET = "target"
 SIDE_COLUMNS = (KEY, "type", "updated", "version", TARGET, *(name for names in FIELDS.values() for name in names))
+# As of records: nothing can refer to it.
+NULL_ID = "null_id"
 NO_SIDES = NOTE_TYPES | OTHER_TYPES
 
 
@@ -74,37 +76,39 @@ class FhirSides:
         """See ``Source``."""
         cells: dict[str, list[bytes | None]] = {name: [] for name in SIDE_COLUMNS}
         rejected: Counter[str] = Counter()
+        num_more = 0
         for start, line in resource_lines(path, span):
-            if leading_type(line) in (NO_SIDES if self.holds_notes else OTHER_TYPES):
+            leading = leading_type(line)
+            if leading in (NO_SIDES if self.holds_notes else OTHER_TYPES):
                 continue
-            sides = _sides_of(line, (str(path), str(start), str(len(line))))
-            if isinstance(sides, str):
-                rejected[sides] += not self.holds_notes  # otherwise whoever reads the notes has counted it
+            resource = resource_of(line)
+            if isinstance(resource, str):
+                # In a file of both, whoever reads the notes counts it unless it begins as a side resource.
+                rejected[resource] += leading in SIDE_TYPES or not self.holds_notes
                 continue
-            if sides is None and not self.holds_notes:
+            if resource[RESOURCE_TYPE] in NOTE_TYPES and not self.holds_notes:
                 raise DataError(
                     f"{label(path)}: holds notes, but its name and its beginning say that it holds none; rename it"
                 )
-            for values in sides or []:
+            sides = _sides_of(resource, (str(path), str(start), str(len(line))))
+            if isinstance(sides, str):
+                rejected[sides] += 1
+                continue
+            num_more += max(0, len(sides) - 1)
+            for values in sides:
                 for name, value in zip(SIDE_COLUMNS, values, strict=True):
                     cells[name].append(value)
-        yield Rows(string_table(cells)[0].select(list(columns)), +rejected, frozenset(columns))
+        table = string_table(cells)[0].select(list(columns))
+        yield Rows(table, +rejected, frozenset(columns), num_more=num_more)
 
 
-def _sides_of(line: bytes, place: Sequence[str]) -> list[list[bytes | None]] | str | None:
-    """The rows of a line: the resource and its identifiers; none if it is of no use, the reason if it cannot be read.
-
-    Returns:
-        None for a note.
-    """
-    resource = resource_of(line)
-    if isinstance(resource, str):
-        return resource
+def _sides_of(resource: Resource, place: Sequence[str]) -> list[list[bytes | None]] | str:
+    """The rows of a resource, its own and its identifiers', or why there are none; empty if it is of no use."""
     kind, own_id = resource[RESOURCE_TYPE], string(resource, "id")
-    if kind in NOTE_TYPES:
-        return None
-    if kind not in SIDE_TYPES or not own_id:
+    if kind not in SIDE_TYPES:
         return []
+    if not own_id:
+        return NULL_ID
     key = resource_key(kind, own_id)
     meta = child(resource, "meta")
     versions = {"updated": string(meta, "lastUpdated"), "version": string(meta, "versionId")}

@@ -63,12 +63,20 @@ class Rows:
         rejected: Records of the span that are not in the table, by reason.
         roles_seen: Roles whose column occurred.
         unresolved: Records in the table for which something could not be found out, by what.
+        num_more: Rows of the table that are no record of their own, but tell more of the one before.
     """
 
     table: pa.Table
     rejected: Counter[str] = field(default_factory=Counter)
     roles_seen: frozenset[str] = frozenset()
     unresolved: Counter[str] = field(default_factory=Counter)
+    num_more: int = 0
+
+    @property
+    def num_read(self) -> int:
+        """Records of the span, those that are not in the table too."""
+        num_rows: int = self.table.num_rows
+        return num_rows - self.num_more + self.rejected.total()
 
 
 class Source(Protocol):

@@ -1,0 +1,61 @@
+"""Rows of side files, counted: one that cannot be read says nothing of any note, and too many of them stop a build.
+
+They are no records, so the ledger of records does not know them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import DataError
+from schemas.manifests import SideLedger
+from schemas.seals import label
+from sharding.config import ShardingSettings
+from sharding.sources.source import UNDECODABLE
+
+MAX_FILES_SAID = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """What became of the rows of one side file."""
+
+    path: Path
+    ledger: SideLedger
+
+
+def whole_of(sides: Iterable[SideRows]) -> SideLedger:
+    """The ledger of all side files."""
+    num_read = 0
+    rejected: Counter[str] = Counter()
+    for side in sides:
+        num_read += side.ledger.num_read
+        rejected.update(side.ledger.rejected)
+    return SideLedger(num_read=num_read, rejected=dict(sorted(rejected.items())))
+
+
+def said_of(ledger: SideLedger) -> str:
+    """What was rejected, by reason, in one line."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(ledger.rejected.items()))
+
+
+def check_side_rejects(sides: Sequence[SideRows], settings: ShardingSettings) -> None:
+    """No more rows of side files were rejected than ``--max-rejects`` allows of them.
+
+    Raises:
+        DataError: names the files.
+    """
+    whole = whole_of(sides)
+    num_rejected = sum(whole.rejected.values())
+    if num_rejected <= settings.allowed_rejects(whole.num_read):
+        return
+    names = [label(side.path) for side in sides if side.ledger.rejected]
+    more = f" and {len(names) - MAX_FILES_SAID} more" if len(names) > MAX_FILES_SAID else ""
+    cure = f"set --encoding (it is {settings.encoding}), " if whole.rejected.get(UNDECODABLE) else ""
+    raise DataError(
+        f"{', '.join(names[:MAX_FILES_SAID])}{more}: {num_rejected} of {whole.num_read} rows of side files rejected "
+        f"({said_of(whole)}), at most {settings.max_rejects} are allowed; {cure}mend the files, or raise --max-rejects"
+    )
