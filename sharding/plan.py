@@ -12,7 +12,7 @@ from schemas.documents import read_document, write_document
 from schemas.errors import DataError, IntegrityError
 from schemas.manifests import BuildLedger
 from schemas.multiset import digest_sum, multiset_hex
-from schemas.seals import check_seal, publish
+from schemas.seals import Seal, check_seal, publish
 from sharding.balance import measure_balance
 from sharding.config import ShardingSettings
 from sharding.inputs import check_seen
@@ -46,13 +46,7 @@ MAX_SHARDS_PER_DEPARTMENT = 100_000
 
 
 def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, sides: Sequence[SideRows] = ()) -> Plan:
-    """Plan a build from pass 1, or take the plan of an interrupted one, and freeze it.
-
-    Args:
-        survey: The cut of the inputs.
-        settings: Of the build.
-        scratch: Where pass 1 has left its keys, and where the plan goes.
-        sides: What became of the rows of each side file.
+    """Plan a build from pass 1, or take the plan of an interrupted one, and freeze it; ``sides`` are all side files.
 
     Raises:
         UsageError: a mapped column never occurred.
@@ -93,10 +87,7 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
         num_read=_num_read(survey, receipts),
         multiset_digest=multiset_hex(digest_sum(kept.row_digests)),
         shards=_planned_shards(kept, placement),
-        assignments=[
-            publish(scratch.assignment(block), part.tobytes(), replace=True)
-            for block, part in enumerate(_by_block(assignment, receipts))
-        ],
+        assignments=_publish_all(_by_block(assignment, receipts), scratch),
     )
     write_document(scratch.plan(), plan, replace=True)
     return plan
@@ -226,6 +217,10 @@ def _assignment(
 def _by_block(assignment: NDArray[np.int32], receipts: Sequence[ScanReceipt]) -> list[NDArray[np.int32]]:
     borders = np.cumsum([receipt.num_records for receipt in receipts])[:-1]
     return np.split(assignment, borders, axis=1) if receipts else []
+
+
+def _publish_all(parts: Sequence[NDArray[np.int32]], scratch: Scratch) -> list[Seal]:
+    return [publish(scratch.assignment(block), part.tobytes(), replace=True) for block, part in enumerate(parts)]
 
 
 def _num_read(survey: Survey, receipts: Sequence[ScanReceipt]) -> list[int]:
