@@ -87,13 +87,14 @@ def check_files(build: Build) -> int:
 
 def check_manifest(manifest: BuildManifest, where: str) -> None:
     """The manifest agrees with itself: ledger, digests, totals of blocks, shards and departments."""
-    ledger, shards = manifest.ledger, manifest.shards
+    ledger, sides, shards = manifest.ledger, manifest.side_rows, manifest.shards
     claims = {
         "config_digest": manifest.config_digest == json_digest(manifest.config),
         "inputs_digest": manifest.inputs_digest == inputs_digest(entry.seal for entry in manifest.inputs),
         "schema_fingerprint": manifest.schema_fingerprint == schema_fingerprint(shard_schema(manifest.features)),
         "content_digest": manifest.content_digest == shards_digest(shards),
         "ledger": ledger.balances and min([0, *ledger.duplicates.values(), *ledger.rejected.values()]) == 0,
+        "side_rows": min([0, *sides.rejected.values()]) == 0 and sum(sides.rejected.values()) <= sides.num_read,
         "inputs": ledger.num_read == sum(entry.num_read for entry in manifest.inputs),
         "num_kept": ledger.num_kept == sum(shard.num_records for shard in shards),
         "shards": len({shard.shard_id for shard in shards}) == len(shards) and all(map(_sound_shard, shards)),

@@ -130,6 +130,8 @@ def _edit_manifest(folder: Path, change: Callable[[dict], None]) -> None:
     [
         (lambda body: body["ledger"].update(num_read=61), "ledger"),
         (lambda body: body["ledger"].update(num_kept=59, rejected={"null_text": 1}), "num_kept"),
+        (lambda body: body["side_rows"].update(rejected={"malformed": 1}), "side_rows"),
+        (lambda body: body["side_rows"].update(rejected={"malformed": -1}), "side_rows"),
         (lambda body: body["inputs"][0].update(num_read=59), "inputs"),
         (lambda body: body["shards"].append(body["shards"][0]), "shards"),
         (lambda body: body["departments"][0].update(num_records=1), "departments"),
