@@ -7,11 +7,12 @@ said by the build manifest, so a schema is made for a list of feature names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
 
@@ -95,31 +96,44 @@ def content_digest(table: pa.Table) -> str:
     Each column contributes its name and type, its validity as one byte a row, then its values: for variable-length
     types the int64 lengths and the joined bytes, else the raw little-endian values with nulls as zero.
     """
-    digest = hashlib.sha256(table.num_rows.to_bytes(8, "little"))
-    for item in table.schema:
-        digest.update(f"{item.name}\x1f{item.type}\n".encode())
-        for part in _column_parts(table.column(item.name)):
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
-    return digest.hexdigest()
+    return content_digests(table, [table.num_rows])[0]
 
 
-def _column_parts(column: pa.ChunkedArray) -> Iterable[memoryview | bytes]:
-    valid = column.is_valid()
-    yield _raw_values(valid.cast(pa.uint8()), 1)
+def content_digests(table: pa.Table, counts: Sequence[int]) -> list[str]:
+    """``content_digest`` of consecutive parts of a table.
+
+    Args:
+        table: All parts, one after the other.
+        counts: Rows of each part.
+    """
+    columns = [(f"{item.name}\x1f{item.type}\n".encode(), _parts(table.column(item.name))) for item in table.schema]
+    digests, start = [], 0
+    for count in counts:
+        message: list[bytes | memoryview] = [count.to_bytes(8, "little")]
+        for head, parts in columns:
+            message.append(head)
+            for values, offsets in parts:
+                first, last = (int(offsets[start]), int(offsets[start + count])) if count else (0, 0)
+                message += [(last - first).to_bytes(8, "little"), values[first:last]]
+        digests.append(hashlib.sha256(b"".join(message)).hexdigest())
+        start += count
+    return digests
+
+
+def _parts(column: pa.ChunkedArray) -> list[tuple[memoryview, NDArray[np.int64]]]:
+    """What a column contributes: bytes, and where in them those of each row begin and end."""
+    valid = _fixed(column.is_valid().cast(pa.uint8()), 1)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())  # booleans are bits in memory, and our slices are bytes
     if pa.types.is_fixed_size_binary(column.type):
-        yield _raw_values(_filled(column, bytes(column.type.byte_width)), column.type.byte_width)
-    elif pa.types.is_primitive(column.type):
-        yield _raw_values(_filled(column, 0), column.type.bit_width // 8)
-    else:
-        binary = column.cast(pa.large_binary())
-        yield _raw_values(_filled(pc.binary_length(binary), 0), 8)
-        array = _single(_filled(binary, b""))
-        offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
-        values = array.buffers()[2]
-        yield memoryview(values)[offsets[0] : offsets[-1]] if len(array) and values is not None else b""
+        return [valid, _fixed(_filled(column, bytes(column.type.byte_width)), column.type.byte_width)]
+    if pa.types.is_primitive(column.type):
+        return [valid, _fixed(_filled(column, 0), column.type.bit_width // 8)]
+    binary = column.cast(pa.large_binary())
+    lengths = _fixed(_filled(pc.binary_length(binary), 0), 8)
+    array = _single(_filled(binary, b""))
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    return [valid, lengths, (_bytes_of(array.buffers()[2]), offsets)]
 
 
 def _filled(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
@@ -130,12 +144,13 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _raw_values(column: pa.ChunkedArray, width: int) -> memoryview | bytes:
+def _fixed(column: pa.ChunkedArray, width: int) -> tuple[memoryview, NDArray[np.int64]]:
     array = _single(column)
-    values = array.buffers()[1]
-    if not len(array) or values is None:
-        return b""
-    return memoryview(values)[array.offset * width : (array.offset + len(array)) * width]
+    return _bytes_of(array.buffers()[1]), (array.offset + np.arange(len(array) + 1)) * width
+
+
+def _bytes_of(buffer: pa.Buffer | None) -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer).cast("B")
 
 
 def _feature_fields(features: Sequence[str]) -> list[pa.Field]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from schemas.blocks import block_entries, blocks_digest
 from schemas.canonical import canonical_json
 from schemas.errors import IntegrityError
 from schemas.folders import Build
@@ -33,7 +34,7 @@ from schemas.manifests import (
 )
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.seals import Seal, check_seal, label
-from schemas.tables import check, content_digest, schema_fingerprint, shard_schema
+from schemas.tables import check, schema_fingerprint, shard_schema
 
 AGAIN = "restore the file or make the build again"
 
@@ -154,16 +155,13 @@ def check_records(build: Build) -> int:
 
 
 def check_content(table: pa.Table, shard: ShardEntry, where: str) -> None:
-    """The rows of a shard give the manifest's digests and sums, block by block and as a whole."""
-    start = 0
-    for index, block in enumerate(shard.blocks):
-        rows = table.slice(start, block.num_records)
-        start += block.num_records
-        sums = (pc.sum(rows.column("num_bytes")).as_py(), pc.sum(rows.column("estimated_tokens")).as_py())
-        if content_digest(rows) != block.content_digest or sums != (block.num_text_bytes, block.estimated_tokens):
+    """The rows of a shard give the manifest's digests and sums, block by block."""
+    counts = [block.num_records for block in shard.blocks]
+    if sum(counts) != table.num_rows:
+        raise IntegrityError(f"{where}: {table.num_rows} records, {sum(counts)} in the manifest's blocks; {AGAIN}")
+    for index, (found, block) in enumerate(zip(block_entries(table, counts), shard.blocks, strict=True)):
+        if found != block:
             raise IntegrityError(f"{where}: block {index} has other content than the manifest says; {AGAIN}")
-    if start != table.num_rows or content_digest(table) != shard.content_digest:
-        raise IntegrityError(f"{where}: other content than the manifest says; {AGAIN}")
     if not pc.all(pc.equal(pc.binary_length(table.column("text")), table.column("num_bytes"))).as_py():
         raise IntegrityError(f"{where}: num_bytes is not the length of text; {AGAIN}")
 
@@ -230,6 +228,7 @@ def _sound_shard(shard: ShardEntry) -> bool:
         and shard.path == f"{SHARDS_FOLDER}/{shard.department}/{shard.shard_id}.parquet"
         and shard.num_records == sum(block.num_records for block in shard.blocks)
         and shard.estimated_tokens == sum(block.estimated_tokens for block in shard.blocks)
+        and shard.content_digest == blocks_digest(shard.blocks)
     )
 
 

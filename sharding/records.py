@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from schemas.multiset import row_digests
+from schemas.multiset import cells_of, row_digests
 from schemas.tables import FEATURE_PREFIX, ID_TYPE, shard_schema
 from sharding.config import LENGTH_BAND, ShardingSettings
-from sharding.identity import ENCOUNTER, PATIENT, RECORD, RecordKey
+from sharding.identity import ENCOUNTER, ID_BYTES, PATIENT, RECORD, RecordKey
 from sharding.placement import NO_TIME
 from sharding.resolving import resolve
 from sharding.sources.source import WHOLE_ROW
@@ -101,20 +101,17 @@ def to_keys(records: Records, settings: ShardingSettings) -> pa.Table:
     """One row of ``key_schema`` per record: all that placing needs, and no text."""
     table = records.table
     features = [table.column(name).to_pylist() for name in table.column_names if name.startswith(FEATURE_PREFIX)]
-    stratum_of: dict[tuple[str | None, ...], int] = {}
-    strata = []
-    for case in zip(records.codes, *features, strict=True):
-        if case not in stratum_of:
-            stratum_of[case] = stratum_hash(case)
-        strata.append(stratum_of[case])
-    texts = table.column("text").cast(pa.large_binary()).to_pylist()
-    digests = row_digests(table).tobytes()
+    cases = list(zip(records.codes, *features, strict=True))
+    stratum_of = {case: stratum_hash(case) for case in set(cases)}
+    strata = [stratum_of[case] for case in cases]
+    texts = map(xxhash.xxh3_64_intdigest, cells_of(table.column("text")))
+    numbers = {code: code_number(code) for code in records.departments}
     columns = [
         table.column("record_id"),
-        pa.FixedSizeBinaryArray.from_buffers(ID_TYPE, table.num_rows, [None, pa.py_buffer(digests)]),
-        pa.array(map(xxhash.xxh3_64_intdigest, texts), pa.uint64(), size=len(texts)),
+        _ids(row_digests(table).tobytes()),
+        pa.array(texts, pa.uint64(), size=table.num_rows),
         pa.array(strata, pa.uint64()),
-        pa.array([code_number(code) for code in records.codes], pa.uint64()),
+        pa.array([numbers[code] for code in records.codes], pa.uint64()),
         table.column("estimated_tokens"),
     ]
     if settings.group != "none":
@@ -155,12 +152,12 @@ def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
     return np.select(conditions, range(1, len(conditions) + 1), default=0)
 
 
-def _shard_rows(rows: pa.Table, ids: list[bytes], key: RecordKey, *, settings: ShardingSettings) -> pa.Table:
+def _shard_rows(rows: pa.Table, ids: pa.Array, key: RecordKey, *, settings: ShardingSettings) -> pa.Table:
     num_bytes = pc.binary_length(rows.column("text")).cast(pa.int64()).to_numpy()
     tokens = estimate_tokens(num_bytes, settings.bytes_per_token)
     bands = pa.array(BAND_NAMES, pa.large_string()).take(pa.array(np.searchsorted(BAND_STARTS, tokens, side="right")))
     columns: dict[str, Any] = {
-        "record_id": pa.array(ids, ID_TYPE),
+        "record_id": ids,
         "raw_id": _column(rows, "id"),
         "department": _column(rows, "department"),
         "patient_id": _digests(_column(rows, "patient"), key, PATIENT),
@@ -175,16 +172,19 @@ def _shard_rows(rows: pa.Table, ids: list[bytes], key: RecordKey, *, settings: S
     return pa.table([columns[name] for name in schema.names], schema=schema).combine_chunks()
 
 
-def _record_ids(rows: pa.Table, key: RecordKey, *, has_id: bool) -> list[bytes]:
+def _record_ids(rows: pa.Table, key: RecordKey, *, has_id: bool) -> pa.Array:
     """From the source's id; without one from the whole row, so that equal rows have one id."""
-    values = rows.column("id" if has_id else WHOLE_ROW).cast(pa.large_binary()).to_pylist()
-    return [key.digest(RECORD, [value]) for value in values]
+    return _ids(b"".join(key.digests(RECORD, cells_of(rows.column("id" if has_id else WHOLE_ROW)))))
 
 
 def _digests(column: pa.ChunkedArray, key: RecordKey, domain: bytes) -> pa.Array:
-    values = column.cast(pa.large_binary()).to_pylist()
-    digest_of = {value: key.digest(domain, [value]) for value in set(values) if value is not None}
-    return pa.array([digest_of.get(value) for value in values], ID_TYPE)
+    encoded = column.combine_chunks().dictionary_encode()
+    distinct = _ids(b"".join(key.digests(domain, cells_of(pa.chunked_array([encoded.dictionary])))))
+    return distinct.take(encoded.indices)
+
+
+def _ids(digests: bytes) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(ID_TYPE, len(digests) // ID_BYTES, [None, pa.py_buffer(digests)])
 
 
 def _column(rows: pa.Table, role: str) -> pa.ChunkedArray:

@@ -16,12 +16,12 @@ from aggregate.collect import collect
 from aggregate.crossings import parse_crossings
 from aggregate.report import make_report
 from aggregate.runs import open_run
+from schemas.blocks import block_entries, blocks_digest
 from schemas.canonical import canonical_json
 from schemas.documents import write_document
 from schemas.folders import open_build
 from schemas.manifests import (
     Balance,
-    BlockEntry,
     BuildLedger,
     BuildManifest,
     Commit,
@@ -262,25 +262,16 @@ def _write_shard(
         folder / path,
         lambda file: pq.write_table(table, file, row_group_size=BLOCK_RECORDS, compression="zstd", version="2.6"),
     )
-    blocks = []
-    for start in range(0, table.num_rows, BLOCK_RECORDS):
-        block = table.slice(start, BLOCK_RECORDS)
-        blocks.append(
-            BlockEntry(
-                num_records=block.num_rows,
-                num_text_bytes=sum(block.column("num_bytes").to_pylist()),
-                estimated_tokens=block.num_rows,
-                content_digest=content_digest(block),
-            )
-        )
+    counts = [len(rows[start : start + BLOCK_RECORDS]) for start in range(0, len(rows), BLOCK_RECORDS)]
+    blocks = block_entries(table, counts)
     entry = ShardEntry(
         shard_id=shard_id,
         path=path,
         department=code,
         num_records=table.num_rows,
-        estimated_tokens=table.num_rows,
+        estimated_tokens=sum(block.estimated_tokens for block in blocks),
         seal=seal,
-        content_digest=content_digest(table),
+        content_digest=blocks_digest(blocks),
         blocks=blocks,
     )
     return entry, table
