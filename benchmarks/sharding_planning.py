@@ -95,7 +95,7 @@ def _make(options: argparse.Namespace) -> dict[str, Any]:
     from schemas.documents import write_document
     from schemas.seals import publish_with, seal_bytes
     from sharding.records import key_schema
-    from sharding.scratch import ScanReceipt, Survey, SurveyedBlock, SurveyedFile, write_receipt
+    from sharding.scratch import ScanReceipt, Survey, SurveyedBlock, SurveyedFile, receipt_path
 
     settings, scratch = _settings(options.group), _scratch(options.work)
     schema = key_schema(settings)
@@ -119,7 +119,7 @@ def _make(options: argparse.Namespace) -> dict[str, Any]:
             roles_seen=sorted(settings.columns.by_role),
             unresolved={},
         )
-        write_receipt(path, receipt)
+        write_document(receipt_path(path), receipt, replace=True)
         blocks.append(SurveyedBlock(file=0, start=block, stop=block + 1, num_bytes=1))
     survey = Survey(files=[SurveyedFile(seal=seal_bytes(b""), utf8=None)], blocks=blocks)
     write_document(scratch.survey(), survey)

@@ -100,14 +100,40 @@ def publish(path: Path, content: bytes, *, replace: bool = False) -> Seal:
 
 def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bool = False) -> Seal:
     """As ``publish``, for a writer that streams into the open file."""
-    beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise wrapped_write(path, error) from None
+    return _published(path, write, replace=replace, check=lambda: None)
+
+
+def publish_while(path: Path, write: Callable[[BinaryIO], object], check: Callable[[], None]) -> Seal:
+    """As ``publish_with`` that replaces, for a writer who may lose the right to write, and the folder with it.
+
+    Args:
+        path: Final name; an absent folder is not made again.
+        write: Streams into the open file.
+        check: Raises once the right is lost. It is asked before the file is made, before anything is written into it,
+            and before it gets its name; whoever removes the folder first takes the right away, so nothing stays there.
+    """
+    check()
+    try:
+        return _published(path, write, replace=True, check=check)
+    except (OSError, PipelineError):
+        check()  # a folder that is gone is the lesser reason
+        raise
+
+
+def _published(path: Path, write: Callable[[BinaryIO], object], *, replace: bool, check: Callable[[], None]) -> Seal:
+    beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    try:
         with beside.open("xb") as file:
+            check()
             write(file)
             file.flush()
             os.fsync(file.fileno())
         seal = seal_file(beside)
+        check()
         if replace:
             beside.replace(path)
         else:

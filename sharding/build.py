@@ -8,7 +8,7 @@ from pathlib import Path
 from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError
 from schemas.folders import Build, current_build_id, open_build
-from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, SHARDS_FOLDER
 from schemas.seals import wrapped_write
 from schemas.verification import verify_build
 from sharding.blocks import ReadyBlocks, ready_blocks
@@ -17,6 +17,7 @@ from sharding.commit import commit_build, make_current, make_manifest
 from sharding.folders import make_closed
 from sharding.jobs import BlockJob, ShardJob, SpillJob
 from sharding.lock import locked
+from sharding.permit import withdraw
 from sharding.plan import make_plan
 from sharding.preparation import Prepared, Request, prepare
 from sharding.scan import scan_block
@@ -102,7 +103,7 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         expected = estimate(plan, survey, prepared.recognised.settings)
         check_space(expected, prepared.scratch, folder, ignore=request.ignore_space)
         _write_shards(request, prepared, ready.jobs, plan=plan, cluster=cluster)
-    # The workers are gone: nothing writes into the build any more.
+    withdraw(prepared.scratch.folder)  # a worker that was taken for dead writes nothing into what is committed now
     manifest = make_manifest(
         prepared.identity, plan, prepared.sealed, settings=prepared.recognised.settings, scratch=prepared.scratch
     )
@@ -157,4 +158,14 @@ def _write_shards(
         )
         for number, shard in enumerate(plan.shards)
     ]
+    _make_shard_folders(prepared.identity.folder(request.corpus), plan)
     cluster.run(write_shard, shards, title="write", unit="tokens")
+
+
+def _make_shard_folders(folder: Path, plan: Plan) -> None:
+    """Tasks make none, or a worker that outlives a purge could make the build's folder again."""
+    try:
+        for code in plan.departments:
+            (folder / SHARDS_FOLDER / code).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise wrapped_write(folder, error) from None

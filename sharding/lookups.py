@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from schemas.documents import Document, read_document, write_document
+from schemas.documents import Document, read_document
 from schemas.errors import IntegrityError
 from schemas.manifests import SideLedger
-from schemas.seals import Seal, check_seal, label, publish_with
+from schemas.seals import Seal, check_seal, label
 from sharding.inputs import SourceFile
-from sharding.scratch import Scratch
+from sharding.scratch import Scratch, write_sealed
 from sharding.sources.adapters import ADAPTERS, source_of
 
 
@@ -68,11 +68,11 @@ def make_lookups(job: LookupJob) -> Lookups:
         return finished
     tables, ledgers = _side_tables(job)
     made = ADAPTERS[job.family].lookups(tables)
-    seals = {name: _write(_table_path(job.scratch, name), made[name]) for name in sorted(made)}
+    seals = {name: _write(job.scratch, name, made[name]) for name in sorted(made)}
     for side in job.sides:
         side.file.check_unchanged()
     lookups = Lookups(places=places, tables=seals, sides=ledgers)
-    write_document(_index_path(job.scratch), lookups, replace=True)
+    write_sealed(job.scratch, _index_path(job.scratch), lookups)
     return lookups
 
 
@@ -105,12 +105,12 @@ def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], list[SideLedger]]
     return {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}, ledgers
 
 
-def _write(path: Path, table: pa.Table) -> Seal:
+def _write(scratch: Scratch, name: str, table: pa.Table) -> Seal:
     def write(file: object) -> None:
         with pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table.combine_chunks())
 
-    return publish_with(path, write, replace=True)
+    return scratch.publish(_table_path(scratch, name), write)
 
 
 def _mapped(path: Path) -> pa.Table:

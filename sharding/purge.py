@@ -18,6 +18,7 @@ from schemas.folders import BUILD_ID, certain_build_id
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
 from schemas.seals import label, wrapped_write
 from sharding.lock import locked_if_free
+from sharding.permit import remove_tree, withdraw
 from sharding.scratch import scratch_of
 from sharding.scratch_folders import clear, is_there
 
@@ -90,6 +91,7 @@ def _purged(corpus: Path, build_id: str, *, dry_run: bool) -> Purged:
     scratch, folder = scratch_of(corpus, build_id), corpus / BUILDS_FOLDER / build_id
     purged = Purged(build_id, _num_bytes(folder))
     if not dry_run:
+        withdraw(scratch.folder)
         _remove(folder)
         if is_there(scratch.folder):
             clear(scratch)
@@ -123,6 +125,8 @@ def _remove(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        shutil.rmtree(folder)
+        remove_tree(folder)
+        if is_there(folder):
+            shutil.rmtree(folder)  # says what hinders
     except OSError as error:
         raise wrapped_write(folder, error) from None

@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from schemas.seals import publish_with
 from sharding.identity import load_key
 from sharding.jobs import BlockJob
 from sharding.reading import read_block
@@ -40,7 +39,7 @@ def scan_block(job: BlockJob) -> int:
                 unresolved.update(rows.unresolved + records.unresolved)
                 roles_seen.update(rows.roles_seen)
 
-    seal = publish_with(path, write, replace=True)
+    seal = job.scratch.publish(path, write)
     job.file.check_unchanged()
     ordered = sorted(rejects.items(), key=lambda item: (item[0][0] or "", item[0][1]))
     receipt = ScanReceipt(
@@ -51,5 +50,5 @@ def scan_block(job: BlockJob) -> int:
         roles_seen=sorted(roles_seen),
         unresolved=dict(sorted(unresolved.items())),
     )
-    write_receipt(path, receipt)
+    write_receipt(job.scratch, path, receipt)
     return job.number

@@ -6,18 +6,23 @@ file without a receipt, or one that differs from it, does not count. Workers han
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import Field
 
-from schemas.documents import Document, Value, read_document, write_document
+from schemas.documents import Document, Value, document_bytes, read_document
 from schemas.errors import IntegrityError
 from schemas.manifests import Balance, BuildLedger, ShardEntry, SideLedger
-from schemas.seals import Seal, check_seal
+from schemas.seals import Seal, check_seal, publish_while
+from sharding.permit import check_permit
 
 SCRATCH_FOLDER = "scratch"
+# Tasks make no folders, so these are there before they begin.
+SUBFOLDERS = ("utf8", "lookups", "keys", "assignments", "spills", "shards")
 
 
 class SurveyedFile(Value):
@@ -120,9 +125,23 @@ ReceiptT = TypeVar("ReceiptT", bound=Receipt)
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Paths of one build's scratch files."""
+    """Paths of one build's scratch files, and the way in which tasks write.
+
+    Attributes:
+        folder: Where they lie.
+        word: That of the client in charge, by which its tasks are told from those of an earlier one.
+    """
 
     folder: Path
+    word: str = field(default_factory=lambda: secrets.token_hex(16), compare=False)
+
+    def publish(self, path: Path, write: Callable[[BinaryIO], object]) -> Seal:
+        """Write a task's file, here or in the build.
+
+        Raises:
+            TemporaryError: the build was cleared or taken over, and nothing was left; or the disk failed.
+        """
+        return publish_while(path, write, lambda: check_permit(self.folder, self.word))
 
     def survey(self) -> Path:
         """The cut of the inputs."""
@@ -170,9 +189,15 @@ def receipt_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def write_receipt(path: Path, receipt: Receipt) -> None:
+def write_sealed(scratch: Scratch, path: Path, document: Document) -> None:
+    """Write a task's document."""
+    content = document_bytes(document)
+    scratch.publish(path, lambda file: file.write(content))
+
+
+def write_receipt(scratch: Scratch, path: Path, receipt: Receipt) -> None:
     """Vouch for a file that is complete."""
-    write_document(receipt_path(path), receipt, replace=True)
+    write_sealed(scratch, receipt_path(path), receipt)
 
 
 def read_receipt(path: Path, model: type[ReceiptT]) -> ReceiptT:

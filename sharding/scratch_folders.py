@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 from pathlib import Path
 
 from schemas.console import notice
@@ -17,7 +16,8 @@ from schemas.folders import BUILD_ID
 from schemas.seals import label, wrapped_write
 from sharding.folders import CLOSED, make_closed
 from sharding.lock import LOCK_SUFFIX, locked_if_free
-from sharding.scratch import SCRATCH_FOLDER, Scratch, scratch_of
+from sharding.permit import grant, remove_tree, withdraw
+from sharding.scratch import SCRATCH_FOLDER, SUBFOLDERS, Scratch, scratch_of
 
 PREFIX = "exactppl-"
 
@@ -25,7 +25,7 @@ _OWN_NAME = re.compile(PREFIX + r"[0-9a-f]{16}")
 
 
 def make_folder(scratch: Scratch, chosen: Path | None = None) -> None:
-    """Make a build's scratch folder, closed to others, or take the one that an interrupted build left.
+    """Make a build's scratch folder, closed to others, or take over the one that an interrupted build left.
 
     Args:
         scratch: Of the build, whose lock is ours.
@@ -43,6 +43,7 @@ def make_folder(scratch: Scratch, chosen: Path | None = None) -> None:
         make_closed(folder)
         folder.parent.chmod(CLOSED)
         folder.chmod(CLOSED)
+        _furnish(scratch)
     except OSError as error:
         raise wrapped_write(folder, error) from None
 
@@ -55,11 +56,13 @@ def start_over(scratch: Scratch) -> None:
         UsageError: the place cannot be written to.
     """
     if scratch.folder.is_symlink():
-        shutil.rmtree(_target(scratch), ignore_errors=True)
+        place = _target(scratch)
+        withdraw(place)
+        remove_tree(place)
         _make_target(scratch)
     else:
         clear(scratch)
-        make_folder(scratch)
+    make_folder(scratch)
 
 
 def clear(scratch: Scratch) -> None:
@@ -75,7 +78,8 @@ def clear(scratch: Scratch) -> None:
         # On a disk that is away it may still be there, so the link, which alone leads to it, stays.
         notice(f"{label(place)}: not to be seen, and may hold note text; its link is kept, attach its disk")
         return
-    shutil.rmtree(place, ignore_errors=True)
+    withdraw(place)
+    remove_tree(place)
     if is_there(place):
         _say_remainder(place)
     elif is_link:
@@ -107,6 +111,13 @@ def is_there(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+def _furnish(scratch: Scratch) -> None:
+    """Only now may tasks write, and only those of this client."""
+    for name in SUBFOLDERS:
+        (scratch.folder / name).mkdir(exist_ok=True)
+    grant(scratch.folder, scratch.word)
 
 
 def _target(scratch: Scratch) -> Path:

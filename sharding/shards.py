@@ -17,7 +17,7 @@ from schemas.blocks import block_entries, blocks_digest
 from schemas.errors import IntegrityError
 from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
-from schemas.seals import check_seal, label, publish_with
+from schemas.seals import check_seal, label
 from schemas.tables import FEATURE_PREFIX
 from schemas.verification import id_matrix
 from sharding.jobs import ShardJob
@@ -48,7 +48,7 @@ def write_shard(job: ShardJob) -> int:
     _check_against_plan(table, job)
     blocks = block_entries(table, _block_sizes(table, job).tolist())
     # Over what an earlier try left that was cut short before it vouched for its file: the name always has a whole file.
-    seal = publish_with(path, lambda file: _write_and_read_back(file, table, blocks=blocks), replace=True)
+    seal = job.scratch.publish(path, lambda file: _write_and_read_back(file, table, blocks=blocks))
     entry = ShardEntry(
         shard_id=job.shard.shard_id,
         path=shard_file(job.shard.department, job.shard.shard_id),
@@ -59,7 +59,7 @@ def write_shard(job: ShardJob) -> int:
         content_digest=blocks_digest(blocks),
         blocks=blocks,
     )
-    write_receipt(marker, ShardReceipt(seal=seal, entry=entry))
+    write_receipt(job.scratch, marker, ShardReceipt(seal=seal, entry=entry))
     return job.number
 
 

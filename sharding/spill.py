@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import DataError
-from schemas.seals import label, publish_with, read_verified
+from schemas.seals import label, read_verified
 from schemas.tables import shard_schema
 from sharding.config import ShardingSettings
 from sharding.identity import load_key
@@ -49,9 +49,9 @@ def spill_block(job: SpillJob) -> int:
                 writer.write_batch(rows.combine_chunks().to_batches()[0])
                 batches.append(shard)
 
-    seal = publish_with(path, write, replace=True)
+    seal = block.scratch.publish(path, write)
     block.file.check_unchanged()
-    write_receipt(path, SpillReceipt(seal=seal, batches=batches))
+    write_receipt(block.scratch, path, SpillReceipt(seal=seal, batches=batches))
     return block.number
 
 

@@ -34,11 +34,15 @@ class SealedFile:
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
-    """Cut one input of a family; one that holds no notes is made plain, and not cut."""
+    """Cut one input of a family; one that holds no notes is made plain, and not cut.
+
+    ``utf8`` is where its plain UTF-8 copy goes if it needs one.
+    """
 
     file: SourceFile
     family: str
     encoding: str
+    scratch: Scratch
     utf8: Path
     block_bytes: int
 
@@ -82,7 +86,7 @@ def survey_inputs(
         return found
     start_over(scratch)
     jobs = [
-        SurveyJob(item.file, settings.source, settings.encoding, scratch.utf8(number), block_bytes)
+        SurveyJob(item.file, settings.source, settings.encoding, scratch, scratch.utf8(number), block_bytes)
         for number, item in enumerate(sealed)
     ]
     cuts = cluster.run(_cut, jobs, title="survey", unit="bytes")
@@ -107,8 +111,8 @@ def _seal(file: SourceFile) -> Seal:
 def _cut(job: SurveyJob) -> Cut:
     path, utf8 = job.file.path, None
     if is_text(job.file.format) and (job.encoding != "utf-8" or job.file.compression):
-        transcode(path, job.utf8, job.encoding)
-        path, utf8 = job.utf8, seal_file(job.utf8)
+        utf8 = job.scratch.publish(job.utf8, lambda out: transcode(job.file.path, out, job.encoding))
+        path = job.utf8
     holds_notes = job.file.use in (NOTES, MIXED)
     source = source_of(job.file.format, job.family, NOTES)
     try:

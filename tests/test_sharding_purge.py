@@ -12,7 +12,6 @@ import pytest
 from schemas.errors import IntegrityError, TemporaryError, UsageError
 from schemas.folders import open_build
 from schemas.verification import verify_build
-from sharding import purge as module
 from sharding.build import build_corpus
 from sharding.cli import cli
 from sharding.lock import locked
@@ -174,11 +173,11 @@ def test_a_purge_that_is_stopped_leaves_no_half_build(
     """After the first file is gone, nobody can open the rest as a build; purging again removes it."""
     folder, ids = corpus
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.shutil, "rmtree", stop)
+        patch.setattr(shutil, "rmtree", stop)
         with pytest.raises(KeyboardInterrupt):
             purge(folder, [ids[0]], dry_run=False)
     with pytest.raises(IntegrityError, match="COMMITTED"):

@@ -126,7 +126,6 @@ def test_note_text_of_stopped_builds_is_removed(wanted: Request, capsys: pytest.
     idle, busy = (scratch_of(wanted.corpus, build_id) for build_id in (OLD_ID, "b-00000000000000bb"))
     for scratch in (idle, busy):
         make_folder(scratch)
-        scratch.spill(0).parent.mkdir()
         scratch.spill(0).write_bytes(b"text")
     orphan = wanted.corpus / "scratch" / "b-00000000000000cc.lock"
     orphan.write_bytes(b"")

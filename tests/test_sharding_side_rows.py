@@ -17,6 +17,7 @@ from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
 from sharding.lookups import LookupJob, Lookups, SideFile, make_lookups
 from sharding.scratch import Scratch
+from sharding.scratch_folders import make_folder
 from sharding.side_rows import SideRows, check_side_rejects, whole_of
 from sharding.sources.adapter import MIXED, NOTES
 from sharding.sources.fhir import RESOURCES
@@ -108,8 +109,9 @@ def test_a_line_of_a_mixed_file_is_counted_once(
 def _looked_up(folder: Path, family: str, use: str, path: Path, columns: dict[str, str]) -> Lookups:
     file_format = "jsonl" if family == "fhir" else path.suffix.removeprefix(".")
     file = replace(SourceFile.found(path, file_format), use=use)
-    folder.joinpath("lookups").mkdir(parents=True, exist_ok=True)
-    return make_lookups(LookupJob(family, [SideFile(file, path, columns)], Scratch(folder), 64))
+    scratch = Scratch(folder)
+    make_folder(scratch)
+    return make_lookups(LookupJob(family, [SideFile(file, path, columns)], scratch, 64))
 
 
 def test_rows_of_tables_are_counted_by_reason(tmp_path: Path) -> None:

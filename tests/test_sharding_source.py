@@ -22,6 +22,7 @@ from sharding.inputs import find_files
 from sharding.lookups import LookupJob, SideFile, make_lookups, open_lookups
 from sharding.preparation import prepare
 from sharding.recognition import notices_of, recognise
+from sharding.scratch_folders import make_folder
 from tests.builds import COLUMNS, build, records_of, request, some_rows, write_rows
 from tests.commands import run_command
 from tests.fhir_exports import attachment, document, export, report, write_export, write_lines
@@ -167,6 +168,7 @@ def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
         SideFile(file, file.path, columns[file.path]) for file in prepared.recognised.files if file.path in columns
     ]
     job = LookupJob("fhir", sides, prepared.scratch, 1_000)
+    make_folder(prepared.scratch)
     made = make_lookups(job)
     path = next((prepared.scratch.folder / "lookups").glob("*.arrow"))
     content = path.read_bytes()

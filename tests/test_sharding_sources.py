@@ -180,7 +180,8 @@ def test_declared_encodings_are_decoded(tmp_path: Path, encoding: str) -> None:
     path, copy = tmp_path / "in.csv", tmp_path / "copy.csv"
     path.write_bytes('a,b\r\n1,"内科, 日本\r\n"\r\n'.encode(encoding))
 
-    transcode(path, copy, encoding)
+    with copy.open("wb") as out:
+        transcode(path, out, encoding)
     found, rejected = read_all(copy, 3)
 
     assert (found, rejected) == ([("1", "内科, 日本\r\n")], {})
@@ -202,7 +203,8 @@ def test_undecodable_bytes_cost_their_record_only(tmp_path: Path, encoding: str,
     after = "\n3,z\n".encode("utf-16-le" if encoding.startswith("utf-16") else encoding)
     path.write_bytes("a,b\n1,x\n2,y".encode(encoding) + bad + after)
 
-    transcode(path, copy, encoding)
+    with copy.open("wb") as out:
+        transcode(path, out, encoding)
     found, rejected = read_all(copy)
 
     assert found == [("1", "x"), ("3", "z")]
@@ -214,7 +216,8 @@ def test_utf16_cut_in_the_middle_of_a_character_is_counted(tmp_path: Path) -> No
     path, copy = tmp_path / "in.csv", tmp_path / "copy.csv"
     path.write_bytes("a,b\n1,x\n2,y".encode("utf-16") + b"\x41")
 
-    transcode(path, copy, "utf-16")
+    with copy.open("wb") as out:
+        transcode(path, out, "utf-16")
     found, rejected = read_all(copy)
 
     assert (found, rejected) == ([("1", "x")], {"undecodable": 1})

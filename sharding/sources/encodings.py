@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from schemas.errors import IntegrityError
-from schemas.seals import label, publish_with
+from schemas.seals import label
 from sharding.sources.compression import plain_chunks
 
 # A lone surrogate: no encoding decodes to one, and its three bytes under "surrogatepass" are no valid UTF-8.
@@ -26,26 +26,22 @@ def to_utf8(content: bytes, encoding: str) -> bytes:
     return _decoder(encoding).decode(content).removeprefix("\ufeff").encode("utf-8", "surrogatepass")
 
 
-def transcode(source: Path, target: Path, encoding: str) -> None:
+def transcode(source: Path, out: BinaryIO, encoding: str) -> None:
     """Write a text file again as plain UTF-8; one in another encoding also loses its byte order mark.
 
     Raises:
         IntegrityError: the file is compressed and cut or damaged, or not in this encoding at all.
     """
-
-    def write(out: BinaryIO) -> None:
-        if encoding == "utf-8":  # compressed only: what is no UTF-8 is found record by record, as in a plain file
-            out.writelines(plain_chunks(source))
-            return
-        decoder, is_first = _decoder(encoding), True
+    if encoding == "utf-8":  # compressed only: what is no UTF-8 is found record by record, as in a plain file
+        out.writelines(plain_chunks(source))
+        return
+    decoder, is_first = _decoder(encoding), True
+    try:
         for chunk in plain_chunks(source):
             text = decoder.decode(chunk)
             out.write((text.removeprefix("\ufeff") if is_first else text).encode("utf-8", "surrogatepass"))
             is_first = False
         out.write(decoder.decode(b"", final=True).encode("utf-8", "surrogatepass"))
-
-    try:
-        publish_with(target, write, replace=True)
     except UnicodeError:
         raise not_in(source, encoding) from None
 
