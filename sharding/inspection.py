@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger, SideLedger
 from sharding.scratch import Plan
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.space import Estimate
 
 
@@ -69,8 +70,7 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
         yield f"limited to the first {description['limited_to']:,} records in placement order"
     yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
     yield from side_lines(SideLedger.model_validate(description["side_rows"]))
-    for name, count in sorted(description["unresolved"].items()):
-        yield f"{f'{name} unknown':<28}{count:>12,}"
+    yield from unresolved_lines(description["unresolved"])
     yield ""
     yield f"{'department':<16}{'records':>12}{'shards':>10}{'tokens (est.)':>16}"
     for entry in description["departments"]:
@@ -132,3 +132,10 @@ def side_lines(side_rows: SideLedger) -> Iterator[str]:
         yield f"{'rows of side files':<28}{side_rows.num_read:>12,}"
     for reason, count in sorted(side_rows.rejected.items()):
         yield f"{f'side row: {reason}':<28}{count:>12,}"
+
+
+def unresolved_lines(unresolved: Mapping[str, int]) -> Iterator[str]:
+    """Records for which something is not known, and those for which side files told something wrong, by what."""
+    for name, count in sorted(unresolved.items()):
+        is_wrong = name == ENCOUNTER_OF_OTHER_PATIENT or name.startswith(CONFLICTING)
+        yield f"{name if is_wrong else f'{name} unknown':<28}{count:>12,}"

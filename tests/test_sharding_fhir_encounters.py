@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.fhir_roles import ENCOUNTER_OF_OTHER_PATIENT
+from sharding.inspection import unresolved_lines
+from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT
 from tests.fhir_exports import adapt, attachment, document, encounter, report
 
 WAYS = (
@@ -156,3 +157,16 @@ def test_an_encounter_that_names_no_patient_answers_for_anyone(tmp_path: Path, s
 
     assert (record["department"], record["encounter"], record["patient"]) == ("ambulatory", "e", "a")
     assert unresolved[ENCOUNTER_OF_OTHER_PATIENT] == 0
+
+
+def test_what_is_wrong_is_not_called_unknown() -> None:
+    """``inspect`` and ``plan`` show what is missing by its name, and what side files told wrong by its own."""
+    unresolved = {"department": 1, "conflicting_patient": 2, ENCOUNTER_OF_OTHER_PATIENT: 3}
+
+    lines = list(unresolved_lines(unresolved))
+
+    assert [line.split("  ")[0] for line in lines] == [
+        "conflicting_patient",
+        "department unknown",
+        "encounter_of_other_patient",
+    ]

@@ -21,6 +21,10 @@ NOTES = "notes"
 # One file that holds notes and also says more about them: it is read for both, as a side table under this name.
 MIXED = "mixed"
 UNKNOWN = "UNKNOWN"
+# Counted beside what is missing: a record whose encounter names another patient, and one that relies on side rows which
+# contradict each other, by what they are of.
+ENCOUNTER_OF_OTHER_PATIENT = "encounter_of_other_patient"
+CONFLICTING = "conflicting_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class Adapted:
         table: One ``large_string`` column per role (id, text, department, patient, encounter, ``feature.NAME``, and
             ``time`` as ISO 8601 where the family tells it); a row of notes may give several records or none.
         rejected: Records that are not in the table, by reason.
-        unresolved: Records in the table for which a side file had no answer, by what is missing (``department``,
-            ``patient`` or a feature's name).
+        unresolved: Records in the table for which a side file had no answer or no good one, by what is missing
+            (``department``, ``patient`` or a feature's name) or wrong (see above).
     """
 
     table: pa.Table

@@ -14,14 +14,12 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.features import year_of
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.sources.cells import age_bands, mapped
 from sharding.sources.fhir_lookups import AMBIGUOUS, find_resources
 from sharding.sources.fhir_notes import OTHER_SUBJECT
 from sharding.sources.fhir_types import ENCOUNTER, ORGANIZATION, PATIENT
 from sharding.sources.keyed import HASH, KEY
-
-ENCOUNTER_OF_OTHER_PATIENT = "encounter_of_other_patient"
-CONFLICTING = "conflicting_"
 
 _TIMES = ("start", "creation", "date")
 _NOTE_CELLS = ("patient", OTHER_SUBJECT, "encounter", "practice_setting", "custodian", *_TIMES, "note_type")
