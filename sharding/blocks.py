@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
+from schemas.documents import write_document
 from sharding.cluster import Cluster
-from sharding.jobs import BlockJob
+from sharding.jobs import BlockJob, told
 from sharding.lookups import LookupJob, SideFile, make_lookups
 from sharding.preparation import Prepared, Request
-from sharding.scratch import Survey
+from sharding.scratch import DepartmentTable, Survey
 from sharding.side_rows import SideRows, said_of, whole_of
 from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Span
@@ -40,14 +41,17 @@ def ready_blocks(request: Request, prepared: Prepared, survey: Survey, *, cluste
 
 
 def block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = ()) -> list[BlockJob]:
-    """What the tasks are told; ``lookups`` names the lookup tables."""
+    """What the tasks are told, and the table of departments where they find it; ``lookups`` names the lookup tables."""
+    settings = prepared.recognised.settings
+    table = DepartmentTable(code_of=settings.departments)
+    write_document(prepared.scratch.departments(), table, replace=True)
     return [
         BlockJob(
             number=number,
             file=prepared.sealed[block.file].file,
             path=_plain_path(prepared, survey, block.file),
             span=Span(block.start, block.stop, block.num_bytes),
-            settings=prepared.recognised.settings,
+            settings=told(settings),
             key_path=prepared.key_path,
             scratch=prepared.scratch,
             columns=prepared.recognised.note_columns[prepared.sealed[block.file].file.path],

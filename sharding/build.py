@@ -15,7 +15,7 @@ from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, make_current, make_manifest
 from sharding.folders import make_closed
-from sharding.jobs import BlockJob, ShardJob, SpillJob
+from sharding.jobs import BlockJob, ShardJob, SpillJob, told
 from sharding.lock import locked
 from sharding.permit import withdraw
 from sharding.plan import make_plan
@@ -152,7 +152,8 @@ def _write_shards(
             number=number,
             parts=parts[number],
             block_tokens=plan.block_tokens,
-            settings=prepared.recognised.settings,
+            settings=told(prepared.recognised.settings),
+            key_path=prepared.key_path,
             scratch=prepared.scratch,
             build=prepared.identity.folder(request.corpus),
         )

@@ -18,6 +18,8 @@ import pyarrow as pa
 from sharding.sources.adapter import UNKNOWN
 
 OnUnknown = Literal["keep", "unknown", "fail"]
+# Counts spellings in no entry of the table; ``department`` counts records of which a side file tells no department.
+UNLISTED_DEPARTMENT = "unlisted_department"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,11 @@ class Named:
 
     Attributes:
         column: ``large_string``, null where the source had null.
-        num_unknown: Records whose department is in no entry, unless such are kept.
+        num_unlisted: Records whose department is in no entry, unless such are kept. ``UNKNOWN`` is no spelling.
     """
 
     column: pa.Array
-    num_unknown: int
+    num_unlisted: int
 
 
 def fold(text: str) -> str:
@@ -66,5 +68,5 @@ def name_departments(column: pa.Array | pa.ChunkedArray, table: Mapping[str, str
     rows = encoded.indices.drop_null().to_numpy()
     return Named(
         column=pa.array(codes, pa.large_string()).take(encoded.indices),
-        num_unknown=int(np.array(is_unknown, dtype=np.bool_)[rows].sum()),
+        num_unlisted=int(np.array(is_unknown, dtype=np.bool_)[rows].sum()),
     )

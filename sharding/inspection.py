@@ -8,6 +8,7 @@ from typing import Any
 
 from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger, SideLedger
+from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.scratch import Plan
 from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.space import Estimate
@@ -137,5 +138,5 @@ def side_lines(side_rows: SideLedger) -> Iterator[str]:
 def unresolved_lines(unresolved: Mapping[str, int]) -> Iterator[str]:
     """Records for which something is not known, and those for which side files told something wrong, by what."""
     for name, count in sorted(unresolved.items()):
-        is_wrong = name == ENCOUNTER_OF_OTHER_PATIENT or name.startswith(CONFLICTING)
-        yield f"{name if is_wrong else f'{name} unknown':<28}{count:>12,}"
+        is_itself = name in (ENCOUNTER_OF_OTHER_PATIENT, UNLISTED_DEPARTMENT) or name.startswith(CONFLICTING)
+        yield f"{name if is_itself else f'{name} unknown':<28}{count:>12,}"

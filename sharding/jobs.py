@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.documents import read_document
 from schemas.seals import Seal
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
-from sharding.scratch import PlannedShard, Scratch
+from sharding.scratch import DepartmentTable, PlannedShard, Scratch
 from sharding.sources.adapter import NOTES
 from sharding.sources.adapters import source_of
 from sharding.sources.source import Source, Span
@@ -22,7 +23,8 @@ from sharding.sources.source import Source, Span
 class BlockJob:
     """Read one block; ``path`` is the input, or its UTF-8 copy.
 
-    ``columns`` is the mapping with which its notes are read; ``lookups`` are the names of the family's lookup tables.
+    ``settings`` are those of ``told``; ``columns`` is the mapping with which its notes are read; ``lookups`` are the
+    names of the family's lookup tables.
     """
 
     number: int
@@ -34,6 +36,15 @@ class BlockJob:
     scratch: Scratch
     columns: Mapping[str, str]
     lookups: Sequence[str] = ()
+
+    def whole_settings(self) -> ShardingSettings:
+        """The settings with the table of departments.
+
+        Raises:
+            IntegrityError: the table is not in the scratch folder, or damaged.
+        """
+        table = read_document(self.scratch.departments(), DepartmentTable).code_of
+        return self.settings.model_copy(update={"departments": table})
 
     @property
     def source(self) -> Source:
@@ -68,7 +79,8 @@ class ShardJob:
         number: Of the shard in the plan.
         parts: (block, record batch) of each part of the shard in the spill files, int64 [parts, 2].
         block_tokens: Estimated tokens per block.
-        settings: Of the build.
+        settings: Those of ``told``.
+        key_path: Of the corpus' key, by which departments are known.
         scratch: Where the spill files are.
         build: Folder of the build.
     """
@@ -78,6 +90,7 @@ class ShardJob:
     parts: NDArray[np.int64]
     block_tokens: int
     settings: ShardingSettings
+    key_path: Path
     scratch: Scratch
     build: Path
 
@@ -85,3 +98,8 @@ class ShardJob:
     def num_bytes(self) -> int:
         """Its share of the work."""
         return self.shard.estimated_tokens
+
+
+def told(settings: ShardingSettings) -> ShardingSettings:
+    """Settings as they may stand in a message to a scheduler: without the names of departments."""
+    return settings.model_copy(update={"departments": {}})

@@ -15,6 +15,7 @@ from schemas.multiset import digest_sum, multiset_hex
 from schemas.seals import Seal, check_seal, publish
 from sharding.balance import measure_balance
 from sharding.config import ShardingSettings
+from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.inputs import check_seen
 from sharding.intended import INTENDED
 from sharding.keys import Scanned, load_scan
@@ -163,9 +164,12 @@ def _apply_limit(verdicts: NDArray[np.int8], keys: Keys, hashes: NDArray[np.uint
 
 
 def _check_unknown(unresolved: Counter[str], settings: ShardingSettings) -> None:
-    if settings.on_unknown == "fail" and unresolved[DEPARTMENT]:
+    num_unlisted = unresolved[UNLISTED_DEPARTMENT]
+    if settings.on_unknown == "fail" and num_unlisted:
+        unknown = unresolved[DEPARTMENT]
+        others = f" (for {unknown} more the side files tell none, which is no failure)" if unknown else ""
         raise DataError(
-            f"inputs: {unresolved[DEPARTMENT]} records have a department that is in no entry of [departments]; "
+            f"inputs: {num_unlisted} records have a department that is in no entry of [departments]{others}; "
             "add its spelling, or give --on-unknown keep or unknown"
         )
 

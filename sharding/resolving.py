@@ -13,7 +13,7 @@ import pyarrow as pa
 from schemas.tables import FEATURE_PREFIX
 from sharding.config import ShardingSettings
 from sharding.dates import utc_microseconds
-from sharding.departments import name_departments
+from sharding.departments import UNLISTED_DEPARTMENT, name_departments
 from sharding.derived import AS_IT_IS, FUNCTIONS
 from sharding.features import map_distinct
 
@@ -28,7 +28,8 @@ class Resolved:
     Attributes:
         table: The same rows; departments and features resolved.
         times: Microseconds since 1970 UTC, int64; null where unknown, and everywhere unless groups stay together.
-        unresolved: Records with a value that could not be read, by role or feature name.
+        unresolved: Records with a value that could not be read, by role, feature name, or
+            ``unlisted_department``.
     """
 
     table: pa.Table
@@ -43,7 +44,7 @@ def resolve(rows: pa.Table, settings: ShardingSettings) -> Resolved:
     if settings.departments and DEPARTMENT in rows.column_names:
         named = name_departments(rows.column(DEPARTMENT), settings.departments, settings.on_unknown)
         table = _with_column(table, DEPARTMENT, named.column)
-        unresolved[DEPARTMENT] = named.num_unknown
+        unresolved[UNLISTED_DEPARTMENT] = named.num_unlisted
     for name, feature in settings.columns.features.items():
         role = FEATURE_PREFIX + name
         if feature.function != AS_IT_IS and role in rows.column_names:

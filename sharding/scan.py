@@ -19,7 +19,7 @@ def scan_block(job: BlockJob) -> int:
     path = job.scratch.keys(job.number)
     if reusable(path, ScanReceipt):
         return job.number
-    key = load_key(job.key_path)
+    settings, key = job.whole_settings(), load_key(job.key_path)
     rejects: Counter[tuple[str | None, str]] = Counter()
     departments: dict[str, str | None] = {}
     roles_seen: set[str] = set()
@@ -30,7 +30,7 @@ def scan_block(job: BlockJob) -> int:
         nonlocal num_records
         with pa.ipc.new_file(file, key_schema(job.settings)) as writer:
             for rows in read_block(job):
-                records = to_records(rows.table, key, job.settings)
+                records = to_records(rows.table, key, settings)
                 writer.write_table(to_keys(records, job.settings))
                 num_records += records.table.num_rows
                 rejects.update(records.rejected)

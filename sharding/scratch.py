@@ -50,6 +50,14 @@ class Survey(Document):
     blocks: list[SurveyedBlock]
 
 
+class DepartmentTable(Document):
+    """The hospital's names of departments, which tasks read here: a message could be seen on a scheduler."""
+
+    kind = "exactppl.scratch.departments"
+
+    code_of: dict[str, str]
+
+
 class Rejects(Value):
     """Records of one reason; ``department`` is null where none could be read."""
 
@@ -146,6 +154,10 @@ class Scratch:
     def survey(self) -> Path:
         """The cut of the inputs."""
         return self.folder / "survey.json"
+
+    def departments(self) -> Path:
+        """The hospital's table of departments."""
+        return self.folder / "departments.json"
 
     def plan(self) -> Path:
         """The frozen plan."""

@@ -20,6 +20,7 @@ from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.seals import check_seal, label
 from schemas.tables import FEATURE_PREFIX
 from schemas.verification import id_matrix
+from sharding.identity import load_key
 from sharding.jobs import ShardJob
 from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
 from sharding.scratch import ShardReceipt, SpillReceipt, read_receipt, reusable, write_receipt
@@ -34,8 +35,9 @@ def write_shard(job: ShardJob) -> int:
     """Publish a shard and write its receipt, unless an earlier try has; returns the shard's number.
 
     Raises:
-        IntegrityError: the records gathered are not those of the plan, or the file does not read back as written,
-            or the build was committed meanwhile.
+        IntegrityError: the records gathered are not those of the plan or of the shard's department, or the file does
+            not read back as written, or the build was committed meanwhile.
+        TemporaryError: the build was cleared or taken over meanwhile.
     """
     path = job.build / shard_file(job.shard.department, job.shard.shard_id)
     marker = job.scratch.shard(job.shard.shard_id)
@@ -46,6 +48,7 @@ def write_shard(job: ShardJob) -> int:
     _check_positions(gathered, job)
     table = _in_order(gathered, job)
     _check_against_plan(table, job)
+    _check_department(table, job)
     blocks = block_entries(table, _block_sizes(table, job).tolist())
     # Over what an earlier try left that was cut short before it vouched for its file: the name always has a whole file.
     seal = job.scratch.publish(path, lambda file: _write_and_read_back(file, table, blocks=blocks))
@@ -121,6 +124,15 @@ def _check_against_plan(table: pa.Table, job: ShardJob) -> None:
             f"{job.shard.shard_id}: {table.num_rows} records gathered are not the {job.shard.num_records} planned; "
             f"{_CURE}"
         )
+
+
+def _check_department(table: pa.Table, job: ShardJob) -> None:
+    """The access border: no record of another department is behind this one's code, whatever the plan says."""
+    key = load_key(job.key_path)
+    codes = [key.department_code(name) for name in table.column("department").unique().to_pylist()]
+    if codes != [job.shard.department]:
+        num_others = len(set(codes) - {job.shard.department})
+        raise IntegrityError(f"{job.shard.shard_id}: records of {num_others} other departments were gathered; {_CURE}")
 
 
 def _block_sizes(table: pa.Table, job: ShardJob) -> NDArray[np.int64]:

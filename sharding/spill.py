@@ -69,11 +69,11 @@ def shard_parts(scratch: Scratch, *, num_blocks: int, num_shards: int) -> list[N
 def _grouped(job: SpillJob) -> Iterator[tuple[int, pa.Table]]:
     """(shard, its records) again and again, within each part of the block by ascending shard."""
     block = job.block
-    key = load_key(block.key_path)
+    settings, key = block.whole_settings(), load_key(block.key_path)
     assignment = _assignment(job)
     start = 0
     for rows in read_block(block):
-        table = to_records(rows.table, key, block.settings).table
+        table = to_records(rows.table, key, settings).table
         placed = assignment[:, start : start + table.num_rows]
         start += table.num_rows
         if placed.shape[1] < table.num_rows:

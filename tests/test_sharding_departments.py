@@ -18,7 +18,7 @@ NAMES = st.lists(
 def named(names: list[str | None], on_unknown: str = "keep", table: dict[str, str] = TABLE) -> tuple[list[str], int]:
     """Names by the table, and how many were unknown."""
     found = name_departments(pa.array(names, pa.large_string()), table, on_unknown)  # type: ignore[arg-type]
-    return found.column.to_pylist(), found.num_unknown
+    return found.column.to_pylist(), found.num_unlisted
 
 
 @given(NAMES, st.sampled_from(["keep", "unknown", "fail"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_features_and_departments_are_resolved(tmp_path: Path, scheduler: str) -
         ("UNKNOWN", None, "90+", None, None),
         (None, None, None, None, None),
     ]
-    assert made.manifest.unresolved == {"chapter": 1, "department": 1, "sex": 1, "time": 1, "year": 1}
+    assert made.manifest.unresolved == {"chapter": 1, "sex": 1, "time": 1, "unlisted_department": 1, "year": 1}
     assert {made.view(entry.code).name for entry in made.manifest.departments} == {"CARD", "UNKNOWN", None}
     assert made.manifest.features == ["age", "chapter", "length_band", "sex", "year"]
 
@@ -162,6 +163,30 @@ def test_no_department_is_named_outside_its_view(grouped: Build) -> None:
 
     assert all(name not in manifest for name in (*DEPARTMENTS, *DEPARTMENTS.values()))
     assert len(grouped.manifest.config["departments"]) == 32
+
+
+def test_no_message_to_the_workers_names_a_department(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedulers and dashboards see tasks and results: neither the hospital's spellings nor its codes are in them."""
+    from distributed import Client, Future
+
+    seen: list[bytes] = []
+    submit, result = Client.submit, Future.result
+    monkeypatch.setattr(
+        Client, "submit", lambda self, *task, **more: seen.append(pickle.dumps(task)) or submit(self, *task, **more)
+    )
+    monkeypatch.setattr(
+        Future, "result", lambda self, *more: seen.append(pickle.dumps(found := result(self, *more))) or found
+    )
+    source = write_rows(tmp_path / "in.csv", stays(60), HEADER)
+
+    made = build([source], tmp_path / "c", scheduler, **GROUPED, departments=DEPARTMENTS)
+
+    assert {made.view(entry.code).name for entry in made.manifest.departments} == {"CARD", "ONC"}
+    assert len(seen) > 2 * len(made.manifest.shards)
+    names = [name.encode() for name in (*DEPARTMENTS, *DEPARTMENTS.values())]
+    assert not any(name in message for message in seen for name in names)
 
 
 def test_an_unknown_department_can_fail_the_build(tmp_path: Path, scheduler: str) -> None:
@@ -192,7 +217,7 @@ def test_the_command_line_takes_all_of_it(tmp_path: Path, scheduler: str, capsys
     assert built.code == shown.code == 0, built.err
     num_unknown = sum(row[2] == "onco" for row in stays(60))
     told = json.loads(as_json.out)
-    assert told["unresolved"] == {"department": num_unknown}
+    assert told["unresolved"] == {"unlisted_department": num_unknown}
     assert [rank["num_ranks"] for rank in told["balance"]["ranks"]] == [1, 2, 4, 8, 16, 32, 64]
     assert "balance of shards" in shown.out
     assert "balance of ranks" in shown.out

@@ -14,17 +14,17 @@ import pytest
 from schemas.documents import read_document
 from schemas.errors import TemporaryError
 from sharding.blocks import block_jobs
-from sharding.build import build_corpus
-from sharding.jobs import ShardJob, SpillJob
+from sharding.jobs import SpillJob
 from sharding.permit import withdraw
-from sharding.preparation import Prepared, prepare
+from sharding.preparation import Prepared
 from sharding.purge import purge
 from sharding.scan import scan_block
 from sharding.scratch import Plan, Scratch, Survey
 from sharding.scratch_folders import clear, make_folder, start_over
 from sharding.shards import write_shard
-from sharding.spill import shard_parts, spill_block
+from sharding.spill import spill_block
 from tests.builds import KEY, request, some_rows, write_rows
+from tests.stops import shard_job, stopped_build
 
 ENDS: dict[str, Callable[[Scratch], None]] = {
     "cleared": clear,
@@ -100,14 +100,7 @@ def test_a_file_made_while_a_folder_is_listed_is_removed_too(scratch: Scratch, m
 def stopped(tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch) -> Prepared:
     """A build that was stopped before its commit, in the hands of a client that sees to its tasks."""
     source = write_rows(tmp_path / "in.csv", some_rows(12))
-    wanted = request([source], tmp_path / "corpus", scheduler)
-    with monkeypatch.context() as patch:
-        patch.setattr("sharding.build.commit_build", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            build_corpus(wanted)
-    prepared = prepare(wanted)
-    make_folder(prepared.scratch)
-    return prepared
+    return stopped_build(request([source], tmp_path / "corpus", scheduler), monkeypatch)
 
 
 @pytest.mark.parametrize("task", ["scan", "spill"])
@@ -136,17 +129,8 @@ def test_a_task_that_reads_while_its_scratch_is_cleared_ends(stopped: Prepared, 
 
 def test_a_task_does_not_make_a_purged_build_again(stopped: Prepared) -> None:
     """Neither a folder nor a shard comes back, though the task has read all that it needs."""
-    build = stopped.identity.folder(stopped.scratch.folder.parents[1])
-    plan = read_document(stopped.scratch.plan(), Plan)
-    job = ShardJob(
-        shard=plan.shards[0],
-        number=0,
-        parts=shard_parts(stopped.scratch, num_blocks=len(plan.assignments), num_shards=len(plan.shards))[0],
-        block_tokens=plan.block_tokens,
-        settings=stopped.recognised.settings,
-        scratch=stopped.scratch,
-        build=build,
-    )
+    job = shard_job(stopped)
+    build = job.build
     kept = {path: path.read_bytes() for path in stopped.scratch.folder.rglob("*") if path.is_file()}
     purge(build.parents[1], [build.name], dry_run=False)
     for path, content in kept.items():  # as a disk that is slow to tell of a removal would show them

@@ -61,4 +61,4 @@ def test_each_lost_value_is_counted(rows: list[tuple[str | None, ...]]) -> None:
         lost = after.column(f"feature.{name}").null_count - before.column(f"feature.{name}").null_count
         assert found.unresolved[name] == lost
     assert found.unresolved["time"] == found.times.null_count - before.column("time").null_count
-    assert found.unresolved["department"] == sum(row[1] == "Derma" for row in rows)
+    assert found.unresolved["unlisted_department"] == sum(row[1] == "Derma" for row in rows)

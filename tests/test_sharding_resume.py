@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from sharding.commit import commit_build
 from sharding.layout import Layout
 from sharding.preparation import Request, prepare
 from sharding.sample_files import write_sample
+from sharding.shards import write_shard
 from tests.builds import KEY, build, request, some_rows, write_rows
+from tests.stops import shard_job, stopped_build
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {"target_tokens": 2_000, "block_tokens": 500, "block_bytes": 3_000}
@@ -207,6 +210,22 @@ def test_a_task_run_twice_leaves_one_result(source: Path, tmp_path: Path, schedu
     scan_block(job)
 
     assert (prepared.scratch.keys(0).read_bytes(), receipt.read_bytes()) == first
+
+
+def test_a_shard_holds_records_of_its_own_department_only(
+    source: Path, tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that puts another department's records behind a code is found out before they are written."""
+    stopped = stopped_build(request([source], tmp_path / "corpus", scheduler, **SETTINGS), monkeypatch)
+    job = shard_job(stopped)
+    code = "d-000000000000"
+    swapped = job.shard.model_copy(update={"department": code, "shard_id": f"{code}-00000"})
+
+    with pytest.raises(IntegrityError, match=rf"{code}-00000: records of 1 other departments") as caught:
+        write_shard(replace(job, shard=swapped))
+
+    assert not {"Cardiology", "Oncology"} & set(str(caught.value).split())
+    assert not (job.build / "shards" / code).exists()
 
 
 def _command(notes: Path, corpus: Path, key: Path, *more: str) -> list[str]:

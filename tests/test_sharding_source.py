@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_groups_come_from_the_family(tmp_path: Path, scheduler: str) -> None:
 
 
 def test_departments_of_a_family_go_through_the_hospitals_table(tmp_path: Path, scheduler: str) -> None:
-    """Spellings become codes, and what neither a side file nor the table knows is counted once."""
+    """Spellings become codes; one that the table does not list is told from one that no side file tells."""
     folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] != "Encounter"])
 
     made = _build(
@@ -155,7 +156,21 @@ def test_departments_of_a_family_go_through_the_hospitals_table(tmp_path: Path, 
     )
 
     assert Counter(row["department"] for row in records_of(made)) == {"W": 24, "UNKNOWN": 36}
-    assert made.manifest.unresolved == {"department": 36}
+    assert made.manifest.unresolved == {"department": 24, "unlisted_department": 12}
+
+
+def test_only_a_spelling_that_is_not_listed_fails_a_build(tmp_path: Path, scheduler: str) -> None:
+    """A department that no side file tells is another matter, and the message says of how many records."""
+    folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] != "Encounter"])
+    wanted = request([folder], tmp_path / "c", scheduler, columns={}, departments={"ward 0": "W"}, on_unknown="fail")
+    listed = wanted.settings.model_copy(update={"departments": {"ward 0": "W", "ward 1": "W", "General": "G"}})
+
+    with pytest.raises(DataError, match=r"records have a department that is in no entry .*for 24 more") as caught:
+        build_corpus(wanted)
+    made, _ = build_corpus(replace(wanted, settings=listed))
+
+    assert "ward" not in str(caught.value)
+    assert made.manifest.unresolved == {"department": 24}
 
 
 def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
