@@ -163,7 +163,8 @@ def test_only_a_spelling_that_is_not_listed_fails_a_build(tmp_path: Path, schedu
     """A department that no side file tells is another matter, and the message says of how many records."""
     folder = write_export(tmp_path / "in", [item for item in EXPORT if item["resourceType"] != "Encounter"])
     wanted = request([folder], tmp_path / "c", scheduler, columns={}, departments={"ward 0": "W"}, on_unknown="fail")
-    listed = wanted.settings.model_copy(update={"departments": {"ward 0": "W", "ward 1": "W", "General": "G"}})
+    clinics = {f"clinic {number}": "C" for number in range(5)}
+    listed = wanted.settings.model_copy(update={"departments": {"ward 0": "W", "ward 1": "W", **clinics}})
 
     with pytest.raises(DataError, match=r"records have a department that is in no entry .*for 24 more") as caught:
         build_corpus(wanted)
