@@ -69,6 +69,7 @@ FAMILIES = {
                 _note3("5", "20", "2150-03-02 10:00:00", ISERROR="1"),
                 _note3("6", "20", "2150-03-02 10:00:00", TEXT=""),
                 _note3("1", "20", "2150-03-02 10:00:00"),
+                _note3("7", "20", "2150-03-02 01:00:00"),
             ],
             "SERVICES": [
                 {"HADM_ID": "20", "TRANSFERTIME": "2150-03-02 10:00:00", "CURR_SERVICE": "MED"},
@@ -91,13 +92,20 @@ FAMILIES = {
         records={
             "1": ("MED", "7", "20", "90+", "icd09-01", "Nursing", "female", "2150"),
             "2": ("SURG", "7", "20", "90+", "icd09-01", "Nursing", "female", "2150"),
-            "3": ("MICU", "8", "20", None, "icd09-01", "Nursing", None, "2150"),
+            "3": ("UNKNOWN", "8", None, None, None, "Nursing", None, "2150"),
             "4": ("UNKNOWN", "7", None, "90+", None, "Nursing", "female", "2150"),
+            "7": ("MICU", "7", "20", "90+", "icd09-01", "Nursing", "female", "2150"),
         },
         ledger=BuildLedger(
-            num_read=7, num_kept=4, duplicates={"identical": 1}, rejected={"empty_text": 1, "marked_error": 1}
+            num_read=8, num_kept=5, duplicates={"identical": 1}, rejected={"empty_text": 1, "marked_error": 1}
         ),
-        unresolved={"age_band": 1, "department": 1, "diagnosis_chapter": 1, "sex": 1},
+        unresolved={
+            "age_band": 1,
+            "department": 2,
+            "diagnosis_chapter": 2,
+            "encounter_of_other_patient": 1,
+            "sex": 1,
+        },
     ),
     "mimic4": Family(
         schema=MIMIC4,

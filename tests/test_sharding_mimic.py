@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharding.sources import mimic4
@@ -35,15 +35,20 @@ def note(hours: int | None = 0, *, stay: str | None = "20", number: int = 1, pat
     }
 
 
-def service(hours: int | None, name: str | None, stay: str = "20") -> Cells:
+def service(hours: int | None, name: str | None, stay: str = "20", patient: str | None = "10") -> Cells:
     """A service from some hour on."""
-    return {"subject_id": "10", "hadm_id": stay, "transfertime": clock(hours), "curr_service": name}
+    return {"subject_id": patient, "hadm_id": stay, "transfertime": clock(hours), "curr_service": name}
 
 
 def unit(start: int | None, stop: int | None, name: str | None, **changes: str | None) -> Cells:
     """A stay in a unit."""
     times = {"intime": clock(start), "outtime": clock(stop)}
     return {"subject_id": "10", "hadm_id": "20", "eventtype": "transfer", "careunit": name, **times, **changes}
+
+
+def diagnosis(code: str, *, stay: str = "20", number: str = "1", patient: str | None = "10") -> Cells:
+    """A code of ICD-10."""
+    return {"subject_id": patient, "hadm_id": stay, "seq_num": number, "icd_code": code, "icd_version": "10"}
 
 
 def departments_of(export: Export) -> list[str]:
@@ -58,19 +63,20 @@ NOTES = st.lists(
     min_size=1,
     max_size=8,
 )
-SERVICES = st.lists(st.builds(service, HOURS, st.sampled_from([None, "MED", "CMED", "SURG"]), STAYS), max_size=8)
+OWNERS = st.sampled_from([None, "1", "2", "3"])
+SERVICES = st.lists(
+    st.builds(service, HOURS, st.sampled_from([None, "MED", "CMED", "SURG"]), STAYS, OWNERS), max_size=8
+)
 UNITS = st.lists(
-    st.builds(
-        unit, HOURS, HOURS, st.sampled_from([None, "MICU", "Ward"]), hadm_id=STAYS, subject_id=st.sampled_from("123")
-    ),
-    max_size=8,
+    st.builds(unit, HOURS, HOURS, st.sampled_from([None, "MICU", "Ward"]), hadm_id=STAYS, subject_id=OWNERS), max_size=8
 )
 DIAGNOSES = st.lists(
     st.builds(
-        lambda stay, number, code: {"hadm_id": stay, "seq_num": number, "icd_code": code, "icd_version": "10"},
-        STAYS,
-        st.sampled_from(["1", "2"]),
+        diagnosis,
         st.sampled_from(["I10", "A419", "x"]),
+        stay=STAYS,
+        number=st.sampled_from(["1", "2"]),
+        patient=OWNERS,
     ),
     max_size=6,
 )
@@ -112,15 +118,73 @@ def test_permuted_notes_give_permuted_records(export: dict[str, list[Cells]], ch
 
 @given(EXPORTS)
 def test_every_gap_is_counted(export: dict[str, list[Cells]]) -> None:
-    """Unresolved counts are exactly the gaps of the table, and no note is lost."""
+    """Unresolved counts are exactly the gaps of the table; no note is lost, and its stay only if it is another's."""
     found = adapt(mimic4.ADAPTER, MIMIC4, export)
 
     table, rows = found.table, rows_of(found)
     gaps = {name.removeprefix("feature."): table.column(name).null_count for name in table.column_names}
     # A note without a time has no year, which is counted.
     gaps |= {"time": 0, "department": sum(row["department"] == "UNKNOWN" for row in rows), "encounter": 0}
+    gaps["encounter_of_other_patient"] = table.column("encounter").null_count - sum(
+        note["hadm_id"] is None for note in export["discharge"]
+    )
     assert [row["id"] for row in rows] == [row["note_id"] for row in export["discharge"]]
     assert found.unresolved == {name: count for name, count in gaps.items() if count}
+
+
+@pytest.mark.parametrize("table", ["services", "transfers", "diagnoses_icd"])
+def test_a_stay_of_another_patient_says_nothing(table: str) -> None:
+    """If any side table says so, none is asked; the record has no encounter and is counted."""
+    sides: dict[str, list[Cells]] = {
+        "services": [service(0, "MED", patient=None)],
+        "transfers": [unit(0, 9, "MICU", subject_id=None)],
+        "diagnoses_icd": [diagnosis("I10", patient=None)],
+    }
+    others: Export = {**sides, table: [{**row, "subject_id": "11"} for row in sides[table]]}
+
+    found = adapt(mimic4.ADAPTER, MIMIC4, {"discharge": [note(1)], **others})
+
+    (row,) = rows_of(found)
+    assert (row["department"], row["encounter"], row["feature.diagnosis_chapter"]) == ("UNKNOWN", None, None)
+    assert row["patient"] == "10"
+    assert found.unresolved["encounter_of_other_patient"] == 1
+
+
+@settings(max_examples=30)
+@given(EXPORTS)
+def test_rows_of_other_patients_change_no_record(export: dict[str, list[Cells]]) -> None:
+    """A stay that is given to several patients is to each note what the rows of its own patient say."""
+    calm: dict[str, list[Cells]] = {
+        **export,
+        "discharge": [{**row, "subject_id": "1"} for row in export["discharge"]],
+        "services": [*export["services"], *(service(3, "OWN", stay, "1") for stay in ("20", "21", "020"))],
+    }
+    tables = ("services", "transfers", "diagnoses_icd")
+    others: Export = {name: [{**row, "subject_id": "2"} for row in calm[name]] for name in tables}
+
+    found = adapt(mimic4.ADAPTER, MIMIC4, {**calm, **{name: [*calm[name], *others[name]] for name in tables}})
+
+    assert found == adapt(mimic4.ADAPTER, MIMIC4, calm)
+
+
+@settings(max_examples=30)
+@given(EXPORTS)
+def test_rows_that_name_nobody_speak_of_whoever_was_there(export: dict[str, list[Cells]]) -> None:
+    """A table without the patients says the same as one in which every row is of the notes' patient."""
+    notes = [{**row, "subject_id": "1"} for row in export["discharge"] if row["hadm_id"]] or [note(1, patient="1")]
+    tables = ("services", "transfers", "diagnoses_icd")
+    own, nameless = (
+        {
+            **export,
+            "discharge": notes,
+            **{name: [{**row, "subject_id": who} for row in export[name]] for name in tables},
+        }
+        for who in ("1", None)
+    )
+
+    found = adapt(mimic4.ADAPTER, MIMIC4, nameless)
+
+    assert found == adapt(mimic4.ADAPTER, MIMIC4, own)
 
 
 @pytest.mark.parametrize(("hours", "department"), [(4, "MED"), (5, "CMED"), (6, "CMED"), (999, "CMED")])

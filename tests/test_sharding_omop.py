@@ -185,6 +185,44 @@ def test_notes_alone_are_records_too() -> None:
     assert found.unresolved == {"department": 2, "age_band": 2, "sex": 2, "note_type": 1, "patient": 1}
 
 
+@pytest.mark.parametrize(
+    ("table", "department", "encounter"),
+    [("visit_occurrence", "Ward", None), ("visit_detail", "Clinic", "40"), ("both", "Office", None)],
+)
+def test_a_visit_of_another_person_says_nothing(table: str, department: str, encounter: str | None) -> None:
+    """The next place is asked, the record is in no visit of somebody else, and it is counted."""
+    others: Export = {
+        name: [{**row, "person_id": "6"} for row in PLACES[name]]
+        for name in ("visit_detail", "visit_occurrence")
+        if table in (name, "both")
+    }
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], **PLACES, **others})
+
+    (row,) = rows_of(found)
+    assert (row["department"], row["encounter"], row["patient"]) == (department, encounter, "5")
+    assert found.unresolved["encounter_of_other_patient"] == 1
+
+
+def test_a_part_of_a_visit_tells_whose_the_visit_is() -> None:
+    """Also where the table of visits is not exported."""
+    details = [{"visit_detail_id": "51", "visit_occurrence_id": "40", "person_id": "6"}]
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], "visit_detail": details})
+
+    assert rows_of(found)[0]["encounter"] is None
+    assert found.unresolved["encounter_of_other_patient"] == 1
+
+
+def test_a_provider_speaks_for_every_person() -> None:
+    """Whoever it treated."""
+    notes = [{**NOTE, "person_id": person, "visit_detail_id": None, "visit_occurrence_id": None} for person in "56"]
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": notes, **PLACES})
+
+    assert [row["department"] for row in rows_of(found)] == ["Office", "Office"]
+
+
 IDS = st.one_of(st.none(), st.sampled_from(["1", "2", "01"]))
 EXPORTS = st.fixed_dictionaries(
     {
@@ -197,8 +235,14 @@ EXPORTS = st.fixed_dictionaries(
             max_size=6,
         ),
         **{
-            table: st.lists(st.fixed_dictionaries({f"{table}_id": IDS, "care_site_id": IDS}), max_size=6)
-            for table in ("visit_detail", "visit_occurrence", "provider")
+            table: st.lists(
+                st.fixed_dictionaries({f"{table}_id": IDS, "care_site_id": IDS} | dict.fromkeys(named, IDS)), max_size=6
+            )
+            for table, named in (
+                ("visit_detail", ("person_id",)),
+                ("visit_occurrence", ("person_id",)),
+                ("provider", ()),
+            )
         },
         "care_site": st.lists(
             st.fixed_dictionaries({"care_site_id": IDS, "care_site_name": st.sampled_from([None, "A", "B"])}),

@@ -1,7 +1,7 @@
 """What both editions of MIMIC share: the service that a patient was under, the unit they lay in, the first diagnosis.
 
-A service is known from its transfer until the next one, also after discharge, since summaries are dictated later. A
-unit is known only while the patient lies there.
+All of it is known of a hospital stay and its own patient. A service is known from its transfer until the next one, also
+after discharge, since summaries are dictated later. A unit is known only while the patient lies there.
 """
 
 from __future__ import annotations
@@ -14,31 +14,47 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.diagnoses import icd_chapter
+from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT
 from sharding.sources.cells import moments
 from sharding.sources.joins import TIME, answers, latest, lookup
 from sharding.sources.keyed import KEY
+from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
 
 SERVICES, TRANSFERS, PATIENTS, DIAGNOSES = "services", "transfers", "patients", "diagnoses_icd"
 # Lookups that are not named after their table: units by hospital stay and by patient, chapters by hospital stay.
+# Whatever goes by hospital stay goes by the stay and its patient.
 UNITS, PATIENT_UNITS, CHAPTERS = "units", "patient_units", "chapters"
 FEATURES = ("age_band", "diagnosis_chapter", "note_type", "sex", "year")
+FLAGS = (ENCOUNTER_OF_OTHER_PATIENT,)
 
 _STILL_THERE = 2**63 - 1
 _FIRST_DIAGNOSIS = 1
+_STAY, _PATIENT = "hadm_id", "subject_id"
 # Key, beginning, unit and end, both in microseconds and inclusive.
 Stay = tuple[str, int, str | None, int]
+
+
+def stay_lookups(services: pl.DataFrame, transfers: pl.DataFrame, diagnoses: pl.DataFrame) -> dict[str, pa.Table]:
+    """All that is known of hospital stays, and whose each of them is; see the functions below."""
+    return {
+        SERVICES: service_lookup(services),
+        **unit_lookups(transfers),
+        CHAPTERS: chapter_lookup(diagnoses),
+        OWNERS: owner_lookup((services, transfers, diagnoses), stay=_STAY, patient=_PATIENT),
+    }
 
 
 def service_lookup(services: pl.DataFrame) -> pa.Table:
     """Services by hospital stay and time.
 
     Args:
-        services: ``hadm_id``, ``transfertime``, ``curr_service``. Of several services from one moment on, the one that
-            sorts first is taken; a row without a service or a time says nothing.
+        services: ``subject_id``, ``hadm_id``, ``transfertime``, ``curr_service``. Of several services from one
+            moment on, the one that sorts first is taken; a row without a service or a time says nothing.
     """
     named = services.drop_nulls("curr_service")
     times = moments(named["transfertime"])
-    return lookup(named.select(pl.col("hadm_id").alias(KEY), times.alias(TIME), unit="curr_service"), (KEY, TIME))
+    keys = stay_key(_STAY, _PATIENT).alias(KEY)
+    return lookup(named.select(keys, times.alias(TIME), unit="curr_service"), (KEY, TIME))
 
 
 def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
@@ -59,48 +75,50 @@ def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
         # MIMIC-IV writes so where nobody knows.
         unit=pl.when(pl.col("careunit").str.to_lowercase() != "unknown").then("careunit"),
     )
-    return {UNITS: _by_key(named, "hadm_id"), PATIENT_UNITS: _by_key(named, "subject_id")}
+    return {UNITS: _by_key(named, stay_key(_STAY, _PATIENT)), PATIENT_UNITS: _by_key(named, pl.col(_PATIENT))}
 
 
 def chapter_lookup(diagnoses: pl.DataFrame) -> pa.Table:
     """The chapter of the first diagnosis by hospital stay.
 
     Args:
-        diagnoses: ``hadm_id``, ``seq_num``, ``icd_code``, ``icd_version``. Of several that are called the first, the
-            one whose chapter sorts first is taken.
+        diagnoses: ``subject_id``, ``hadm_id``, ``seq_num``, ``icd_code``, ``icd_version``. Of several that are called
+            the first, the one whose chapter sorts first is taken.
     """
     first = diagnoses.filter(pl.col("seq_num").cast(pl.Int64, strict=False) == _FIRST_DIAGNOSIS)
     codes = zip(first["icd_code"], first["icd_version"], strict=True)
     chapters = pl.Series([icd_chapter(code, version) for code, version in codes], dtype=pl.String)
-    return lookup(first.select(pl.col("hadm_id").alias(KEY), chapters.alias("chapter")))
+    return lookup(first.select(stay_key(_STAY, _PATIENT).alias(KEY), chapters.alias("chapter")))
 
 
-def departments(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.Series:
-    """The service that the patient was under at the note's time, else the unit where they lay, else null.
+def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
+    """What is known of each note from its hospital stay, in the notes' order.
 
     Args:
         notes: ``hadm_id``, ``subject_id`` and ``time``. A note of no hospital stay is looked for among all units of its
             patient, as in an emergency department.
         lookups: Those of this module.
+
+    Returns:
+        ``department``, the service that the patient was under at the note's time, else the unit where they lay;
+        ``encounter``; ``diagnosis_chapter``; all null where nothing is known. A boolean column for each of ``FLAGS``.
     """
-    stays, times = notes["hadm_id"], notes[TIME]
-    outside = notes.select(pl.when(pl.col("hadm_id").is_null()).then("subject_id")).to_series()
+    keys, times = keys_of(notes, lookups[OWNERS], stay=_STAY, patient=_PATIENT), notes[TIME]
+    outside = notes.select(pl.when(pl.col(_STAY).is_null()).then(_PATIENT)).to_series()
+    services = [latest(keys[name], times, lookups[SERVICES]) for name in KEYS]
+    units = [latest(keys[name], times, lookups[UNITS]) for name in KEYS]
+    units = [_at(times, stays) for stays in (*units, latest(outside, times, lookups[PATIENT_UNITS]))]
+    chapters = [answers(keys[name], lookups[CHAPTERS]) for name in KEYS]
     return notes.select(
-        pl.coalesce(
-            latest(stays, times, lookups[SERVICES])["unit"],
-            _unit_at(times, latest(stays, times, lookups[UNITS])),
-            _unit_at(times, latest(outside, times, lookups[PATIENT_UNITS])),
-        ).alias("department")
-    ).to_series()
+        pl.coalesce(found["unit"] for found in (*services, *units)).alias("department"),
+        pl.when(~keys[IS_FOREIGN]).then(_STAY).alias("encounter"),
+        pl.coalesce(found["chapter"] for found in chapters).alias("diagnosis_chapter"),
+        keys[IS_FOREIGN].alias(ENCOUNTER_OF_OTHER_PATIENT),
+    )
 
 
-def chapters(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.Series:
-    """Chapter of the first diagnosis of each note's hospital stay."""
-    return answers(notes["hadm_id"], lookups[CHAPTERS])["chapter"]
-
-
-def _by_key(stays: pl.DataFrame, key: str) -> pa.Table:
-    keyed = stays.select(pl.col(key).alias(KEY), TIME, "unit", "stop")
+def _by_key(stays: pl.DataFrame, key: pl.Expr) -> pa.Table:
+    keyed = stays.select(key.alias(KEY), TIME, "unit", "stop")
     sound = keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
     order = sound.sort(KEY, TIME, "stop", "unit", descending=[False, False, True, False], nulls_last=True)
     single = order.unique((KEY, TIME), keep="first", maintain_order=True)
@@ -125,6 +143,6 @@ def _resumed(stays: Iterable[Stay]) -> Iterator[Stay]:
         around += [stay] if stay else []
 
 
-def _unit_at(times: pl.Series, stays: pl.DataFrame) -> pl.Series:
-    """The stays' units where the time is not after their end."""
-    return stays.select(pl.when(times <= pl.col("stop")).then("unit")).to_series()
+def _at(times: pl.Series, stays: pl.DataFrame) -> pl.DataFrame:
+    """The stays, with null for all that they say where the time is after their end."""
+    return stays.select(pl.when(times <= pl.col("stop")).then(pl.all()).name.keep())

@@ -20,19 +20,16 @@ from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
-    CHAPTERS,
     DIAGNOSES,
     FEATURES,
+    FLAGS,
     PATIENTS,
     SERVICES,
     TRANSFERS,
-    chapter_lookup,
-    chapters,
-    departments,
-    service_lookup,
-    unit_lookups,
+    stay_lookups,
+    stays_of,
 )
-from sharding.sources.roles import to_roles
+from sharding.sources.roles import counted, to_roles
 
 KINDS = (
     FileKind(
@@ -41,22 +38,25 @@ KINDS = (
         ("row_id", "subject_id", "chartdate", "category", "text"),
         ("hadm_id", "charttime", "iserror"),
     ),
-    FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service")),
+    FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service"), ("subject_id",)),
     FileKind(TRANSFERS, "transfers", ("hadm_id", "curr_careunit", "intime", "outtime"), ("subject_id", "eventtype")),
     FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "dob")),
-    FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd9_code")),
+    FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd9_code"), ("subject_id",)),
 )
 _NOTE_CELLS = ("subject_id", "hadm_id", "chartdate", "charttime", "category")
+_SERVICE_CELLS = ("subject_id", "hadm_id", "transfertime", "curr_service")
 _UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "curr_careunit", "intime", "outtime")
+_DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd9_code")
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    diagnoses = cells(sides.get(DIAGNOSES), ("hadm_id", "seq_num", "icd9_code")).rename({"icd9_code": "icd_code"})
+    services = cells(sides.get(SERVICES), _SERVICE_CELLS)
+    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})
+    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS).rename({"icd9_code": "icd_code"})
+    people = cells(sides.get(PATIENTS), ("subject_id", "dob", "gender"))
     return {
-        SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
-        **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})),
-        PATIENTS: lookup(cells(sides.get(PATIENTS), ("subject_id", "dob", "gender")).rename({"subject_id": KEY})),
-        CHAPTERS: chapter_lookup(diagnoses.with_columns(icd_version=pl.lit("9"))),
+        **stay_lookups(services, transfers, diagnoses.with_columns(icd_version=pl.lit("9"))),
+        PATIENTS: lookup(people.rename({"subject_id": KEY})),
     }
 
 
@@ -65,20 +65,21 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     marked = _marked(rows)
     kept = rows.filter(to_arrow(~marked))
     notes = _timed(cells(kept, _NOTE_CELLS))
+    stays = stays_of(notes, lookups)
     people = answers(notes["subject_id"], lookups[PATIENTS])
     found = notes.select(
-        departments(notes, lookups),
+        stays["department"],
         pl.col("subject_id").alias("patient"),
-        pl.col("hadm_id").alias("encounter"),
+        stays["encounter"],
         timestamps(notes[TIME]),
         age_bands(people["dob"], notes["day"]),
-        chapters(notes, lookups).alias("diagnosis_chapter"),
+        stays["diagnosis_chapter"],
         pl.col("category").alias("note_type"),
         mapped(people["gender"], sex_of).alias("sex"),
         mapped(notes["day"], year_of).alias("year"),
     )
     rejected = +Counter({MARKED_ERROR: int(marked.sum())})
-    return to_roles(kept, found, ids="row_id", texts="text", rejected=rejected)
+    return counted(to_roles(kept, found, ids="row_id", texts="text", rejected=rejected), stays.select(FLAGS))
 
 
 def _marked(rows: pa.Table) -> pl.Series:

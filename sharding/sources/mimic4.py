@@ -20,26 +20,23 @@ from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import TIME, answers, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
-    CHAPTERS,
     DIAGNOSES,
     FEATURES,
+    FLAGS,
     PATIENTS,
     SERVICES,
     TRANSFERS,
-    chapter_lookup,
-    chapters,
-    departments,
-    service_lookup,
-    unit_lookups,
+    stay_lookups,
+    stays_of,
 )
-from sharding.sources.roles import to_roles
+from sharding.sources.roles import counted, to_roles
 
 KINDS = (
     FileKind(NOTES, None, ("note_id", "subject_id", "note_type", "text"), ("hadm_id", "charttime")),
-    FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service")),
-    FileKind(TRANSFERS, "transfers", ("subject_id", "hadm_id", "careunit", "intime", "outtime"), ("eventtype",)),
+    FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service"), ("subject_id",)),
+    FileKind(TRANSFERS, "transfers", ("hadm_id", "careunit", "intime", "outtime"), ("subject_id", "eventtype")),
     FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "anchor_age", "anchor_year")),
-    FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd_code", "icd_version")),
+    FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd_code", "icd_version"), ("subject_id",)),
 )
 # A discharge summary, and an addendum to one.
 _DISCHARGES = ("DS", "AD")
@@ -49,36 +46,37 @@ _MIDNIGHT = r"^[0-9-]{10}([T ]00:00(:00([.]0+)?)?)?$"
 _NOTE_CELLS = ("subject_id", "hadm_id", "note_type", "charttime")
 _UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "careunit", "intime", "outtime")
 _PERSON_CELLS = ("subject_id", "anchor_year", "anchor_age", "gender")
-_DIAGNOSIS_CELLS = ("hadm_id", "seq_num", "icd_code", "icd_version")
+_SERVICE_CELLS = ("subject_id", "hadm_id", "transfertime", "curr_service")
+_DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd_code", "icd_version")
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    return {
-        SERVICES: service_lookup(cells(sides.get(SERVICES), ("hadm_id", "transfertime", "curr_service"))),
-        **unit_lookups(cells(sides.get(TRANSFERS), _UNIT_CELLS)),
-        PATIENTS: lookup(cells(sides.get(PATIENTS), _PERSON_CELLS).rename({"subject_id": KEY})),
-        CHAPTERS: chapter_lookup(cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)),
-    }
+    services = cells(sides.get(SERVICES), _SERVICE_CELLS)
+    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS)
+    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)
+    people = cells(sides.get(PATIENTS), _PERSON_CELLS)
+    return {**stay_lookups(services, transfers, diagnoses), PATIENTS: lookup(people.rename({"subject_id": KEY}))}
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     """Nothing is rejected."""
     notes = cells(rows, _NOTE_CELLS)
     notes = notes.with_columns(_times(notes).alias(TIME))
+    stays = stays_of(notes, lookups)
     people = answers(notes["subject_id"], lookups[PATIENTS])
     years = mapped(notes["charttime"], year_of)
     found = notes.select(
-        departments(notes, lookups),
+        stays["department"],
         pl.col("subject_id").alias("patient"),
-        pl.col("hadm_id").alias("encounter"),
+        stays["encounter"],
         timestamps(notes[TIME]),
         mapped(_ages(people, years), age_band_of).alias("age_band"),
-        chapters(notes, lookups).alias("diagnosis_chapter"),
+        stays["diagnosis_chapter"],
         "note_type",
         mapped(people["gender"], sex_of).alias("sex"),
         years.alias("year"),
     )
-    return to_roles(rows, found, ids="note_id", texts="text", rejected=Counter())
+    return counted(to_roles(rows, found, ids="note_id", texts="text", rejected=Counter()), stays.select(FLAGS))
 
 
 def _times(notes: pl.DataFrame) -> pl.Series:

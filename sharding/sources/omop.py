@@ -14,19 +14,23 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.features import year_of
-from sharding.sources.adapter import NOTES, Adapted
+from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT, NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, dated, mapped, moments, timestamps
 from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import answers, lookup
 from sharding.sources.keyed import KEY
-from sharding.sources.roles import to_roles
+from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
+from sharding.sources.roles import counted, to_roles
 
 PERSON, CARE_SITE, CONCEPT = "person", "care_site", "concept"
 VISIT_DETAIL, VISIT_OCCURRENCE, PROVIDER = "visit_detail", "visit_occurrence", "provider"
 # The first of them that leads to a named care site tells the department; key in it and in the note.
 PLACES = {VISIT_DETAIL: "visit_detail_id", VISIT_OCCURRENCE: "visit_occurrence_id", PROVIDER: "provider_id"}
+# Those that are of one person, with what else their rows say of whose a place is.
+VISITS = {VISIT_DETAIL: ("person_id", "visit_occurrence_id"), VISIT_OCCURRENCE: ("person_id",)}
 # Standard concepts of the vocabulary Gender.
 SEXES = {"8507": "male", "8532": "female"}
+FLAGS = (ENCOUNTER_OF_OTHER_PATIENT,)
 
 KINDS = (
     FileKind(
@@ -35,7 +39,7 @@ KINDS = (
         ("note_id", "person_id", "note_text"),
         ("note_date", "note_datetime", "note_class_concept_id", *PLACES.values()),
     ),
-    *(FileKind(table, table, (key, "care_site_id")) for table, key in PLACES.items()),
+    *(FileKind(table, table, (key, "care_site_id"), VISITS.get(table, ())) for table, key in PLACES.items()),
     FileKind(CARE_SITE, CARE_SITE, ("care_site_id", "care_site_name")),
     FileKind(PERSON, PERSON, ("person_id",), ("gender_concept_id", "year_of_birth", "month_of_birth", "day_of_birth")),
     FileKind(CONCEPT, CONCEPT, ("concept_id", "concept_name")),
@@ -49,9 +53,10 @@ def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
     names = lookup(sites.rename({"care_site_id": KEY}))
     concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
-    places = {table: cells(sides.get(table), (key, "care_site_id")) for table, key in PLACES.items()}
+    places = {table: cells(sides.get(table), _place_cells(table)) for table in PLACES}
     return {
-        **{table: _place_lookup(frame, names) for table, frame in places.items()},
+        **{table: _place_lookup(table, frame, names) for table, frame in places.items()},
+        **_owner_lookups(places),
         PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
         CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
     }
@@ -61,26 +66,60 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     """Nothing is rejected."""
     notes = cells(rows, _NOTE_CELLS)
     people = answers(notes["person_id"], lookups[PERSON])
+    places = _places_of(notes, lookups)
     kinds = notes["note_class_concept_id"]
     days = notes.select(pl.coalesce(dated(notes["note_date"]), dated(notes["note_datetime"]))).to_series()
     found = notes.select(
-        pl.coalesce(answers(notes[key], lookups[table])["department"] for table, key in PLACES.items()),
+        places["department"],
         pl.col("person_id").alias("patient"),
-        pl.col("visit_occurrence_id").alias("encounter"),
+        places["encounter"],
         timestamps(notes.select(pl.coalesce(moments(notes["note_datetime"]), moments(days))).to_series()),
         age_bands(people["birth"], days),
         pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
         people["sex"],
         mapped(days, year_of).alias("year"),
     )
-    return to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter())
+    flags = places.select(FLAGS)
+    return counted(to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter()), flags)
 
 
-def _place_lookup(places: pl.DataFrame, names: pa.Table) -> pa.Table:
-    """Name of the care site by the id of a visit, a part of one, or a provider."""
-    key, site = places.columns
-    found = answers(places[site], names)["care_site_name"]
-    return lookup(places.select(pl.col(key).alias(KEY), found.alias("department")))
+def _place_cells(table: str) -> tuple[str, ...]:
+    return (PLACES[table], "care_site_id", *VISITS.get(table, ()))
+
+
+def _place_lookup(table: str, places: pl.DataFrame, names: pa.Table) -> pa.Table:
+    """Name of the care site by the id of a visit or a part of one, and its person, or by that of a provider."""
+    found = answers(places["care_site_id"], names)["care_site_name"]
+    key = stay_key(PLACES[table], "person_id") if table in VISITS else pl.col(PLACES[table])
+    return lookup(places.select(key.alias(KEY), found.alias("department")))
+
+
+def _owner_lookups(places: Mapping[str, pl.DataFrame]) -> dict[str, pa.Table]:
+    """Whose each visit and each part of one is; a part tells it of its visit too."""
+    of_visits = (places[VISIT_OCCURRENCE], places[VISIT_DETAIL])
+    tables = {VISIT_DETAIL: (places[VISIT_DETAIL],), VISIT_OCCURRENCE: of_visits}
+    return {
+        f"{table}_{OWNERS}": owner_lookup(members, stay=PLACES[table], patient="person_id")
+        for table, members in tables.items()
+    }
+
+
+def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
+    """What is known of each note from where it was written, in the notes' order.
+
+    Returns:
+        ``department`` and ``encounter``, null where nothing is known, and a boolean column for each of ``FLAGS``.
+    """
+    keys = {
+        table: keys_of(notes, lookups[f"{table}_{OWNERS}"], stay=PLACES[table], patient="person_id") for table in VISITS
+    }
+    told = [answers(keys[table][name], lookups[table]) for table in VISITS for name in KEYS]
+    told.append(answers(notes[PLACES[PROVIDER]], lookups[PROVIDER]))
+    return notes.select(
+        pl.coalesce(found["department"] for found in told).alias("department"),
+        pl.when(~keys[VISIT_OCCURRENCE][IS_FOREIGN]).then(PLACES[VISIT_OCCURRENCE]).alias("encounter"),
+        pl.any_horizontal(*(of_table[IS_FOREIGN] for of_table in keys.values())).alias(ENCOUNTER_OF_OTHER_PATIENT),
+    )
 
 
 def _person_lookup(people: pl.DataFrame) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
@@ -37,6 +38,12 @@ def to_roles(rows: pa.Table, found: pl.DataFrame, *, ids: str, texts: str, rejec
     answers = answered.to_arrow(compat_level=pl.CompatLevel.oldest())
     table = pa.table({**single, **dict(zip(answers.column_names, answers.columns, strict=True))})
     return Adapted(table, rejected, +unresolved)
+
+
+def counted(adapted: Adapted, flags: pl.DataFrame) -> Adapted:
+    """With the records counted for which a flag is set, by the name of its column; null is not set."""
+    counts = Counter({flag.name: int(flag.fill_null(False).sum()) for flag in flags})
+    return replace(adapted, unresolved=adapted.unresolved + counts)
 
 
 def feature_names(found: pl.DataFrame) -> list[str]:
