@@ -8,6 +8,7 @@ A build folder::
     CORPUS/builds/<build_id>/views/<code>.json  DepartmentView, one per department
     CORPUS/builds/<build_id>/shards/<code>/<shard_id>.parquet
     CORPUS/builds/<build_id>/COMMITTED          Commit: seals of the manifest and the views, written last
+    CORPUS/refused/<build_id>.json              Refusal: the ledger of a build that was not made
 
 A run folder::
 
@@ -34,6 +35,7 @@ RUN_FILE = "run.json"
 COMPLETE_FILE = "COMPLETE"
 LOCK_FILE = "lock"
 BUILDS_FOLDER = "builds"
+REFUSED_FOLDER = "refused"
 SHARDS_FOLDER = "shards"
 VIEWS_FOLDER = "views"
 PARTIALS_FOLDER = "partials"
@@ -162,6 +164,27 @@ class BuildManifest(Document):
     content_digest: str = Field(pattern=SHA256)
     departments: list[DepartmentEntry]
     shards: list[ShardEntry]
+
+
+RefusalLimit = Literal["on_conflict", "max_rejects", "max_rejects_of_side_rows", "on_unknown", "num_kept"]
+
+
+class Refusal(Document):
+    """Why no build was made of what was read, and what became of it: counts only.
+
+    ``limit`` is the setting that was not kept, or ``num_kept`` where no record was left; ``num_found`` of the records
+    (or rows of side files) in question were found, and ``num_allowed`` would have been allowed.
+    """
+
+    kind = "exactppl.refusal"
+
+    build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
+    limit: RefusalLimit
+    num_found: int = Field(ge=0)
+    num_allowed: int = Field(ge=0)
+    ledger: BuildLedger
+    side_rows: SideLedger
+    unresolved: dict[str, int]
 
 
 class DepartmentView(Document):

@@ -9,7 +9,7 @@ import click
 
 from schemas.console import emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
-from sharding.options import FOLDER, NEW_FILE, build_options, request_of
+from sharding.options import ANY_PATH, FOLDER, NEW_FILE, build_options, request_of
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,7 +43,7 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
 
 
 @cli.command()
-@click.option("--dry-run", is_flag=True, help="Keep nothing of what was read, but the record key if it is new.")
+@click.option("--dry-run", is_flag=True, help="Keep nothing but a new record key, and the ledger if it is refused.")
 @build_options
 def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
     """Read the inputs once and show what a build would write; a build of the same inputs goes on from there."""
@@ -58,16 +58,25 @@ def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
 
 
 @cli.command()
-@click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
+@click.argument("path", metavar="BUILD_OR_CORPUS", type=ANY_PATH)
 @click.option("--names", is_flag=True, help="Show the departments' own names, from their views.")
 @output_options
 def inspect(path: Path, *, names: bool, as_json: bool, verbose: int) -> None:
-    """Show departments, shards, records, tokens and the ledger of a build."""
+    """Show departments, shards, records, tokens and the ledger of a build, or the ledger of a refused one.
+
+    A refused build has a file, CORPUS/refused/BUILD_ID.json.
+    """
+    from schemas.documents import read_document
     from schemas.folders import open_build
     from schemas.logs import setup_logging
-    from sharding.inspection import describe_build, lines_of
+    from schemas.manifests import Refusal
+    from sharding.inspection import describe_build, lines_of, refusal_lines
 
     setup_logging(verbose)
+    if path.is_file():
+        refused = {**read_document(path, Refusal).model_dump(mode="json"), "status": "refused"}
+        emit(refused, refusal_lines(refused), as_json=as_json)
+        return
     description = describe_build(open_build(path), with_names=names)
     emit(description, lines_of(description), as_json=as_json)
 

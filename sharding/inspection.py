@@ -96,6 +96,17 @@ def expected_lines(expected: dict[str, int] | None) -> Iterator[str]:
         yield f"{f'{said}, bytes (est.)':<28}{expected[name]:>16,}"
 
 
+def refusal_lines(refused: dict[str, Any]) -> Iterator[str]:
+    """Why a build was refused, and the ledger of what was read."""
+    yield f"build {refused['build_id']} was refused"
+    yield f"{'limit passed':<28}{refused['limit']:>12}"
+    yield f"{'found':<28}{refused['num_found']:>12,}"
+    yield f"{'allowed':<28}{refused['num_allowed']:>12,}"
+    yield from ledger_lines(BuildLedger.model_validate(refused["ledger"]))
+    yield from side_lines(SideLedger.model_validate(refused["side_rows"]))
+    yield from unresolved_lines(refused["unresolved"])
+
+
 def purge_lines(result: dict[str, Any]) -> Iterator[str]:
     """What a purge removed, one line a build, and the sum."""
     verb = "would be removed" if result["status"] == "would_purge" else "removed"

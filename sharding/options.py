@@ -24,6 +24,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 EXISTING_FILE = NamedPath(exists=True, dir_okay=False, path_type=Path)
 FOLDER = NamedPath(file_okay=False, path_type=Path)
+ANY_PATH = NamedPath(path_type=Path)
 NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
 MAPPING_FLAGS = ("id", "text", "department", "patient", "encounter", "time")
 SETTING_FLAGS = (

@@ -15,11 +15,10 @@ from schemas.multiset import digest_sum, multiset_hex
 from schemas.seals import Seal, check_seal, publish
 from sharding.balance import measure_balance
 from sharding.config import ShardingSettings
-from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.inputs import check_seen
-from sharding.intended import INTENDED
 from sharding.keys import Scanned, load_scan
 from sharding.layout import Layout, lay_out
+from sharding.limits import OVER_LIMIT_REASON, Counted, check_limits
 from sharding.placement import (
     IDENTICAL,
     KEPT,
@@ -34,13 +33,10 @@ from sharding.placement import (
     shard_sums,
 )
 from sharding.records import code_name
-from sharding.resolving import DEPARTMENT
 from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey
-from sharding.side_rows import SideRows, check_side_rejects, whole_of
-from sharding.sources.source import UNDECODABLE
+from sharding.side_rows import SideRows, whole_of
 
 DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
-OVER_LIMIT_REASON = "over_limit"
 DROPPED = -1
 # SHARD_ID has five digits.
 MAX_SHARDS_PER_DEPARTMENT = 100_000
@@ -51,7 +47,8 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
 
     Raises:
         UsageError: a mapped column never occurred.
-        DataError: ids conflict, too many records or rows of side files were rejected, or no record is left.
+        DataError: a limit was passed or no record is left (the ledger is written all the same), or there are too many
+            shards.
         IntegrityError: a key table is damaged.
     """
     frozen = _frozen(scratch)
@@ -60,15 +57,13 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
     scanned = load_scan(len(survey.blocks), scratch, settings)
     check_seen(frozenset(role for receipt in scanned.receipts for role in receipt.roles_seen), settings.columns)
     verdicts = judge_duplicates(scanned.keys)
-    _check_conflicts(verdicts, settings)
     hashes = placement_hashes(scanned.keys.record_ids, settings.seed)
     _apply_limit(verdicts, scanned.keys, hashes, limit=settings.limit)
     ledgers = make_ledgers(scanned, verdicts)
     whole = merge_ledgers(ledgers.values())
-    _check_rejects(whole, settings)
-    check_side_rejects(sides, settings)
     unresolved = sum((Counter(receipt.unresolved) for receipt in scanned.receipts), Counter[str]())
-    _check_unknown(unresolved, settings)
+    counted = Counted(whole, sides, unresolved, num_conflicts=int((verdicts == OTHER_TEXT).sum()))
+    check_limits(counted, settings, scratch)
     rows = np.flatnonzero(verdicts == KEPT)
     receipts, kept = scanned.receipts, scanned.keys.take(rows)
     del scanned  # at 10 million records the keys of all of them are 600 MB
@@ -129,13 +124,6 @@ def merge_ledgers(ledgers: Iterable[BuildLedger]) -> BuildLedger:
     return _ledger(num_kept, duplicates, rejected)
 
 
-def said(ledger: BuildLedger) -> str:
-    """A ledger in one line."""
-    reasons = [("duplicate", ledger.duplicates), ("rejected", ledger.rejected)]
-    parts = [f"{count} {kind} {name}" for kind, counts in reasons for name, count in sorted(counts.items())]
-    return f"{ledger.num_read} read = {ledger.num_kept} kept" + "".join(f" + {part}" for part in parts)
-
-
 def _frozen(scratch: Scratch) -> Plan | None:
     try:
         plan = read_document(scratch.plan(), Plan)
@@ -146,45 +134,12 @@ def _frozen(scratch: Scratch) -> Plan | None:
     return plan
 
 
-def _check_conflicts(verdicts: NDArray[np.int8], settings: ShardingSettings) -> None:
-    num_conflicts = int((verdicts == OTHER_TEXT).sum())
-    if num_conflicts and settings.on_conflict == "fail":
-        raise DataError(
-            f"inputs: {num_conflicts} records have the id of another record with another text; "
-            "map a column that is unique per note to --id, or keep one of each with --on-conflict keep"
-        )
-
-
 def _apply_limit(verdicts: NDArray[np.int8], keys: Keys, hashes: NDArray[np.uint64], *, limit: int | None) -> None:
     if limit is None:
         return
     rows = np.flatnonzero(verdicts == KEPT)
     order = placement_order(keys.record_ids[rows], hashes[rows])
     verdicts[rows[order[limit:]]] = OVER_LIMIT
-
-
-def _check_unknown(unresolved: Counter[str], settings: ShardingSettings) -> None:
-    num_unlisted = unresolved[UNLISTED_DEPARTMENT]
-    if settings.on_unknown == "fail" and num_unlisted:
-        unknown = unresolved[DEPARTMENT]
-        others = f" (for {unknown} more the side files tell none, which is no failure)" if unknown else ""
-        raise DataError(
-            f"inputs: {num_unlisted} records have a department that is in no entry of [departments]{others}; "
-            "add its spelling, or give --on-unknown keep or unknown"
-        )
-
-
-def _check_rejects(ledger: BuildLedger, settings: ShardingSettings) -> None:
-    num_intended = sum(count for reason, count in ledger.rejected.items() if reason in INTENDED)
-    num_rejected = sum(ledger.rejected.values()) - num_intended - ledger.rejected.get(OVER_LIMIT_REASON, 0)
-    if num_rejected > settings.allowed_rejects(ledger.num_read - num_intended):
-        cure = f"set --encoding (it is {settings.encoding}), " if ledger.rejected.get(UNDECODABLE) else ""
-        raise DataError(
-            f"inputs: {num_rejected} records rejected, at most {settings.max_rejects} are allowed ({said(ledger)}); "
-            f"{cure}mend the inputs, or raise --max-rejects"
-        )
-    if not ledger.num_kept:
-        raise DataError(f"inputs: no record is left to write ({said(ledger)}); check the inputs and the column mapping")
 
 
 def _planned_shards(kept: Keys, placement: Placement) -> list[PlannedShard]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from schemas.errors import TemporaryError, UsageError
 from schemas.folders import BUILD_ID, certain_build_id
-from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, REFUSED_FOLDER
 from schemas.seals import label, wrapped_write
 from sharding.lock import locked_if_free
 from sharding.permit import remove_tree, withdraw
@@ -32,13 +32,14 @@ class Purged:
 
 
 def builds_named(corpus: Path, build_ids: Sequence[str]) -> list[str]:
-    """The builds that somebody wants removed, each once, in the order given.
+    """The builds, made or refused, that somebody wants removed, each once, in the order given.
 
     Raises:
         UsageError: one is not in the corpus, or is the current one.
         IntegrityError: which build is current cannot be told.
     """
-    there = {path.name for path in _build_folders(corpus)}
+    refused = {path.stem for path in (corpus / REFUSED_FOLDER).glob("b-*.json")}
+    there = refused | {path.name for path in _build_folders(corpus)}
     unknown = [build_id for build_id in build_ids if build_id not in there]
     if unknown:
         raise UsageError(
@@ -89,13 +90,25 @@ def purge(corpus: Path, build_ids: Sequence[str], *, dry_run: bool) -> list[Purg
 def _purged(corpus: Path, build_id: str, *, dry_run: bool) -> Purged:
     """One build whose lock is ours."""
     scratch, folder = scratch_of(corpus, build_id), corpus / BUILDS_FOLDER / build_id
-    purged = Purged(build_id, _num_bytes(folder))
+    refusal = scratch.refusal()
+    purged = Purged(build_id, _num_bytes(folder) + (refusal.lstat().st_size if is_there(refusal) else 0))
     if not dry_run:
         withdraw(scratch.folder)
-        _remove(folder)
+        if is_there(folder):
+            _remove(folder)
+        _forget(refusal)
         if is_there(scratch.folder):
             clear(scratch)
     return purged
+
+
+def _forget(refusal: Path) -> None:
+    try:
+        refusal.unlink(missing_ok=True)
+        if refusal.parent.is_dir() and not any(refusal.parent.iterdir()):
+            refusal.parent.rmdir()
+    except OSError as error:
+        raise wrapped_write(refusal, error) from None
 
 
 def _build_folders(corpus: Path) -> list[Path]:

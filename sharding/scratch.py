@@ -16,7 +16,7 @@ from pydantic import Field
 
 from schemas.documents import Document, Value, document_bytes, read_document
 from schemas.errors import IntegrityError
-from schemas.manifests import Balance, BuildLedger, ShardEntry, SideLedger
+from schemas.manifests import REFUSED_FOLDER, Balance, BuildLedger, ShardEntry, SideLedger
 from schemas.seals import Seal, check_seal, publish_while
 from sharding.permit import check_permit
 
@@ -185,6 +185,10 @@ class Scratch:
     def shard(self, shard_id: str) -> Path:
         """Stands for a finished shard; only its receipt exists."""
         return self.folder / "shards" / f"{shard_id}.parquet"
+
+    def refusal(self) -> Path:
+        """The ledger of the build if it is refused: in the corpus, where it outlives the scratch."""
+        return self.folder.parents[1] / REFUSED_FOLDER / f"{self.folder.name}.json"
 
     def workers(self) -> Path:
         """Working folder of local workers."""

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from schemas.documents import read_document
 from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
-from schemas.manifests import SideLedger
+from schemas.manifests import Refusal, SideLedger
 from schemas.verification import read_shard, verify_build
 from sharding.build import build_corpus, plan_corpus, survey_blocks
 from sharding.cli import cli
@@ -240,10 +241,12 @@ def test_too_many_rows_of_side_files_that_cannot_be_read_stop_the_build(
     done = run_command(cli, ["build", folder, *out], capsys)
 
     assert done.code == 65
+    (refusal,) = (tmp_path / "corpus" / "refused").iterdir()
     assert done.err.splitlines()[-1].endswith(
         "in/Patient.000.ndjson: 1 of 18 rows of side files rejected (1 malformed), at most 5% are allowed; "
-        "mend the files, or raise --max-rejects"
+        f"mend the files, or raise --max-rejects; the ledger is in corpus/refused/{refusal.name}"
     )
+    assert read_document(refusal, Refusal).limit == "max_rejects_of_side_rows"
     assert "withheld" not in done.err
     assert not (tmp_path / "corpus" / "CURRENT").exists()
 
