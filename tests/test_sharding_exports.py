@@ -32,7 +32,7 @@ class Family:
         export: Its rows.
         records: Raw id → department, patient, encounter, then the case features by name, but for the length.
         ledger: Of the build.
-        unresolved: What no side table could say.
+        unresolved: What no side table could say, or not for sure, of records that were read.
     """
 
     schema: Mapping[str, str]
@@ -85,7 +85,7 @@ FAMILIES = {
                     "OUTTIME": "2150-03-02 09:00:00",
                 }
             ],
-            "PATIENTS": [{"SUBJECT_ID": "7", "GENDER": "F", "DOB": "1850-03-02 00:00:00"}],
+            "PATIENTS": [{"SUBJECT_ID": "7", "GENDER": "F", "DOB": f"185{year}-03-02 00:00:00"} for year in (0, 1)],
             "DIAGNOSES_ICD": [{"HADM_ID": "20", "SEQ_NUM": "1", "ICD9_CODE": "0389"}],
             "PROCEDURES_ICD": [{"HADM_ID": "20", "SEQ_NUM": "1", "ICD9_CODE": "3323"}],
         },
@@ -101,6 +101,7 @@ FAMILIES = {
         ),
         unresolved={
             "age_band": 1,
+            "conflicting_patients": 6,
             "department": 2,
             "diagnosis_chapter": 2,
             "encounter_of_other_patient": 1,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.joins import TIME, answers, latest, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, any_set, first_told, latest, lookup
 from sharding.sources.keyed import KEY
 
 KEYS = st.one_of(st.none(), st.sampled_from(["7", "07", "7.0", "", "é", "longer key"]))
@@ -76,6 +76,34 @@ def test_each_key_is_answered_by_its_first_row(
 
     values = {key: [value for other, value in rows if other == key and other is not None] for key in asked}
     assert found == [min(values[key], key=lambda value: (value is None, value), default=None) for key in asked]
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=20), st.lists(KEYS, max_size=20))
+def test_a_row_that_was_picked_from_several_that_differ_is_marked(
+    rows: list[tuple[str | None, str | None]], asked: list[str | None]
+) -> None:
+    """Repeats of a row are no difference; where there is no row, nothing is known."""
+    table = lookup(pl.DataFrame(rows, schema={KEY: pl.String, "value": pl.String}, orient="row"))
+
+    found = answers(pl.Series(asked, dtype=pl.String), table)[CONFLICT].to_list()
+
+    values = {key: {value for other, value in rows if other == key and other is not None} for key in asked}
+    assert found == [len(values[key]) > 1 if values[key] else None for key in asked]
+
+
+@given(st.lists(st.lists(st.tuples(VALUES, st.booleans()), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_an_answer_is_needed_until_one_tells_a_value(answered: list[list[tuple[str | None, bool]]]) -> None:
+    """Row by row; what comes after the first value is not asked, so that its flags do not count."""
+    frames = [pl.DataFrame(rows, schema={"value": pl.String, CONFLICT: pl.Boolean}, orient="row") for rows in answered]
+
+    values, needed = first_told(frames, "value")
+
+    rows = list(zip(*answered, strict=True))
+    stops = [next((at for at, (value, _) in enumerate(row) if value is not None), len(row) - 1) for row in rows]
+    assert values.to_list() == [row[stop][0] for row, stop in zip(rows, stops, strict=True)]
+    assert any_set(needed, CONFLICT).to_list() == [
+        any(flag for _, flag in row[: stop + 1]) for row, stop in zip(rows, stops, strict=True)
+    ]
 
 
 @given(HISTORY, ASKED, st.integers(0, 20))

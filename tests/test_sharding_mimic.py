@@ -129,7 +129,8 @@ def test_every_gap_is_counted(export: dict[str, list[Cells]]) -> None:
         note["hadm_id"] is None for note in export["discharge"]
     )
     assert [row["id"] for row in rows] == [row["note_id"] for row in export["discharge"]]
-    assert found.unresolved == {name: count for name, count in gaps.items() if count}
+    counted = {name: count for name, count in found.unresolved.items() if not name.startswith("conflicting_")}
+    assert counted == {name: count for name, count in gaps.items() if count}
 
 
 @pytest.mark.parametrize("table", ["services", "transfers", "diagnoses_icd"])
@@ -185,6 +186,95 @@ def test_rows_that_name_nobody_speak_of_whoever_was_there(export: dict[str, list
     found = adapt(mimic4.ADAPTER, MIMIC4, nameless)
 
     assert found == adapt(mimic4.ADAPTER, MIMIC4, own)
+
+
+def conflicts_of(export: Export) -> set[str]:
+    """Names of the tables that a record relied on though they contradict themselves."""
+    counts = adapt(mimic4.ADAPTER, MIMIC4, export).unresolved
+    assert all(count == 1 for name, count in counts.items() if name.startswith("conflicting_"))
+    return {name.removeprefix("conflicting_") for name in counts if name.startswith("conflicting_")}
+
+
+@pytest.mark.parametrize(
+    ("table", "one", "other"),
+    [
+        ("services", service(1, "MED"), service(1, "SURG")),
+        ("transfers", unit(1, 5, "MICU"), unit(1, 5, "Ward")),
+        ("transfers", unit(1, 5, "MICU"), unit(1, 2, "Ward")),
+        ("transfers", unit(1, 5, None), unit(1, 2, "Ward")),
+        ("diagnoses_icd", diagnosis("I10"), diagnosis("A419")),
+        ("patients", {"subject_id": "10", "gender": "F"}, {"subject_id": "10", "gender": "M"}),
+        ("patients", {"subject_id": "10", "gender": "F"}, {"subject_id": "10", "gender": "F", "anchor_year": "2150"}),
+    ],
+)
+def test_a_record_that_relies_on_rows_that_contradict_each_other_is_counted(
+    table: str, one: Cells, other: Cells
+) -> None:
+    """Once, whichever row is taken; two rows that are equal are one."""
+    notes = [note(2)]
+
+    found = conflicts_of({"discharge": notes, table: [one, other]})
+
+    assert found == {table}
+    assert (
+        conflicts_of({"discharge": notes, table: [one, one]})
+        == conflicts_of({"discharge": notes, table: [other]})
+        == set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("services", [service(3, "MED"), service(3, "SURG")]),
+        ("services", [service(1, "MED"), service(1, "SURG"), service(2, "CMED")]),
+        ("services", [service(1, "MED"), service(1, None), service(1, "SURG", "21")]),
+        ("services", [service(1, "MED"), service(1, "SURG", patient="11")]),
+        ("transfers", [unit(0, 1, "MICU"), unit(0, 1, "Ward")]),
+        ("transfers", [unit(0, 9, "MICU"), unit(0, 1, "Ward")]),
+        ("transfers", [unit(0, 9, "MICU"), unit(1, 9, "Ward")]),
+        ("transfers", [unit(0, 9, "MICU"), unit(0, 9, None), unit(0, 9, "Unknown")]),
+        ("diagnoses_icd", [diagnosis("I10"), diagnosis("I110"), diagnosis("?"), diagnosis("A419", number="2")]),
+        (
+            "patients",
+            [{"subject_id": "10", "gender": sex, "dod": day} for sex, day in (("F", "2150-01-09"), ("f", None))],
+        ),
+        ("patients", [{"subject_id": "10", "gender": "F"}, {"subject_id": "10", "gender": None}]),
+    ],
+)
+def test_rows_that_a_record_does_not_rely_on_contradict_nothing(table: str, rows: list[Cells]) -> None:
+    """Those of another time, stay, patient or rank, cells that are not used, and rows that say nothing."""
+    assert conflicts_of({"discharge": [note(2)], table: rows}) == set()
+
+
+def test_units_that_nobody_asks_for_contradict_nothing() -> None:
+    """Where the service tells the department."""
+    units = [unit(1, 5, "MICU"), unit(1, 5, "Ward")]
+
+    found = conflicts_of({"discharge": [note(2)], "services": [service(1, "MED")], "transfers": units})
+
+    assert found == set()
+
+
+def test_a_stay_that_goes_on_is_as_sure_as_before() -> None:
+    """After the stay within it, as long as the one lasts that began with it."""
+    stays = [unit(0, 9, "MICU"), unit(0, 6, "Ward"), unit(2, 4, "Endoscopy")]
+    hours = (1, 3, 5, 7)
+
+    found = [conflicts_of({"discharge": [note(hour)], "transfers": stays}) for hour in hours]
+
+    assert found == [{"transfers"}, set(), {"transfers"}, set()]
+
+
+@settings(max_examples=30)
+@given(EXPORTS)
+def test_repeated_rows_change_nothing(export: dict[str, list[Cells]]) -> None:
+    """An equal row contradicts none."""
+    twice = {name: rows if name == "discharge" else [*rows, *rows] for name, rows in export.items()}
+
+    found = adapt(mimic4.ADAPTER, MIMIC4, twice)
+
+    assert found == adapt(mimic4.ADAPTER, MIMIC4, export)
 
 
 @pytest.mark.parametrize(("hours", "department"), [(4, "MED"), (5, "CMED"), (6, "CMED"), (999, "CMED")])

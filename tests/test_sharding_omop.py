@@ -40,6 +40,13 @@ def record_of(note: Cells, export: Export) -> Mapping[str, str | None]:
     return rows_of(adapt(omop.ADAPTER, OMOP, {"note": [note], **export}))[0]
 
 
+def conflicts_of(export: Export) -> dict[str, int]:
+    """How many records relied on each table that contradicts itself, of one note."""
+    counts = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], **export}).unresolved
+    prefix = "conflicting_"
+    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+
+
 def test_a_note_becomes_a_record() -> None:
     """Every role from its public column, the text byte for byte; the title is used for nothing."""
     export: Export = {
@@ -183,6 +190,47 @@ def test_notes_alone_are_records_too() -> None:
     found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE, {**NOTE, "note_class_concept_id": None, "person_id": None}]})
 
     assert found.unresolved == {"department": 2, "age_band": 2, "sex": 2, "note_type": 1, "patient": 1}
+
+
+@pytest.mark.parametrize(
+    ("table", "one", "other"),
+    [
+        ("person", {"person_id": "5", "year_of_birth": "1950"}, {"person_id": "5", "year_of_birth": "1951"}),
+        ("person", {"person_id": "5", "gender_concept_id": "8507"}, {"person_id": "5", "gender_concept_id": "8532"}),
+        ("concept", {"concept_id": "706391", "concept_name": "A"}, {"concept_id": "706391", "concept_name": "B"}),
+        ("care_site", {"care_site_id": "1", "care_site_name": "Ward"}, {"care_site_id": "1", "care_site_name": "Hall"}),
+        *(
+            (table, {f"{table}_id": number, "care_site_id": "1"}, {f"{table}_id": number, "care_site_id": "2"})
+            for table, number in (("visit_detail", "50"), ("visit_occurrence", "40"), ("provider", "30"))
+        ),
+    ],
+)
+def test_a_record_that_relies_on_rows_that_contradict_each_other_is_counted(
+    table: str, one: Cells, other: Cells
+) -> None:
+    """By the table that they are of; two rows that are equal are one."""
+    places = {"care_site": SITES, **({"visit_detail": PLACES["visit_detail"]} if table == "care_site" else {})}
+
+    found = [conflicts_of({**places, table: rows}) for rows in ([one, other], [one, one], [other, other])]
+
+    assert found == [{table: 1}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("visit_occurrence", [{"visit_occurrence_id": "40", "care_site_id": site} for site in "12"]),
+        ("provider", [{"provider_id": "30", "care_site_id": site} for site in "12"]),
+        ("visit_detail", [{"visit_detail_id": "50", "care_site_id": site} for site in ("1", "9", None)]),
+        ("visit_detail", [{"visit_detail_id": "50", "care_site_id": "1", "person_id": person} for person in "56"]),
+        ("care_site", [*SITES, {"care_site_id": "2", "care_site_name": "Hall"}]),
+        ("care_site", [*SITES, {"care_site_id": "1", "place_of_service_source_value": "Hall"}]),
+        ("concept", [{"concept_id": "706391", "concept_name": "A", "domain_id": domain} for domain in "XY"]),
+    ],
+)
+def test_rows_that_a_record_does_not_rely_on_contradict_nothing(table: str, rows: list[Cells]) -> None:
+    """Places after the one that told the department, other keys, cells that are not used, rows that say nothing."""
+    assert conflicts_of({**PLACES, table: rows}) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Joins of notes with side tables: one row per key, or the latest row of a key that is not after a time.
 
 A lookup is a ``keyed`` table, so a block finds the rows of its few thousand keys by bisection and polars joins those
-alone. What a lookup holds does not depend on the order of the rows that it was made of.
+alone. What a lookup holds does not depend on the order of the rows that it was made of. Where rows contradict each
+other one is picked, and marked as such.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import polars as pl
@@ -16,6 +19,8 @@ from numpy.typing import NDArray
 from sharding.sources.keyed import HASH, KEY, hashes_of, keyed, rows_with
 
 TIME = "time"
+# Whether the row was picked from several that differ; null where there is none.
+CONFLICT = "is_conflicting"
 
 
 def lookup(frame: pl.DataFrame, unique: Sequence[str] = (KEY,)) -> pa.Table:
@@ -27,10 +32,11 @@ def lookup(frame: pl.DataFrame, unique: Sequence[str] = (KEY,)) -> pa.Table:
             several rows the one is kept that sorts first by all columns in their order, null last.
 
     Returns:
-        The rows as ``keyed`` gives them, by ``unique`` where hashes are equal.
+        The rows as ``keyed`` gives them, by ``unique`` where hashes are equal, with the boolean column ``CONFLICT``.
     """
-    sound = frame.drop_nulls(unique).sort(frame.columns, nulls_last=True)
-    single = sound.unique(unique, keep="first", maintain_order=True)
+    sound = frame.drop_nulls(unique).unique().sort(frame.columns, nulls_last=True)
+    marked = sound.with_columns((pl.len().over(list(unique)) > 1).alias(CONFLICT))
+    single = marked.unique(unique, keep="first", maintain_order=True)
     return keyed(single.sort(unique).to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
@@ -59,6 +65,32 @@ def latest(keys: pl.Series, times: pl.Series, table: pa.Table) -> pl.DataFrame:
         .join_asof(_rows_of(table, keys).sort(TIME), on=TIME, by=KEY, check_sortedness=False)
     )
     return asked.select("row").join(found.drop(KEY, TIME), on="row", how="left", maintain_order="left").drop("row")
+
+
+def telling(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows that say anything of their key, so that an empty row contradicts none."""
+    return frame.filter(pl.any_horizontal(pl.exclude(KEY).is_not_null()))
+
+
+def first_told(found: Sequence[pl.DataFrame], name: str) -> tuple[pl.Series, list[pl.DataFrame]]:
+    """The first value that several answers tell, row by row.
+
+    Args:
+        found: Answers to the same questions, each with the column ``name``.
+        name: Column of the values.
+
+    Returns:
+        The values, and each answer with null in all columns where it was not asked, since one before told a value.
+    """
+    everywhere = pl.repeat(value=True, n=len(found[0]), eager=True)
+    asked = accumulate((answer[name].is_null() for answer in found[:-1]), operator.and_, initial=everywhere)
+    needed = [answer.select(pl.when(rows).then(pl.all())) for rows, answer in zip(asked, found, strict=True)]
+    return pl.select(pl.coalesce(answer[name] for answer in found)).to_series(), needed
+
+
+def any_set(found: Sequence[pl.DataFrame], flag: str) -> pl.Series:
+    """Where a flag is set in one of several answers; null is not set."""
+    return pl.select(pl.any_horizontal(answer[flag].fill_null(value=False) for answer in found)).to_series()
 
 
 def _rows_of(table: pa.Table, keys: pl.Series) -> pl.DataFrame:

@@ -14,9 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.diagnoses import icd_chapter
-from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.sources.cells import moments
-from sharding.sources.joins import TIME, answers, latest, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, any_set, first_told, latest, lookup
 from sharding.sources.keyed import KEY
 from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
 
@@ -25,16 +25,20 @@ SERVICES, TRANSFERS, PATIENTS, DIAGNOSES = "services", "transfers", "patients", 
 # Whatever goes by hospital stay goes by the stay and its patient.
 UNITS, PATIENT_UNITS, CHAPTERS = "units", "patient_units", "chapters"
 FEATURES = ("age_band", "diagnosis_chapter", "note_type", "sex", "year")
-FLAGS = (ENCOUNTER_OF_OTHER_PATIENT,)
+CONFLICTING_SERVICES, CONFLICTING_TRANSFERS = CONFLICTING + SERVICES, CONFLICTING + TRANSFERS
+CONFLICTING_DIAGNOSES, CONFLICTING_PATIENTS = CONFLICTING + DIAGNOSES, CONFLICTING + PATIENTS
+FLAGS = (ENCOUNTER_OF_OTHER_PATIENT, CONFLICTING_SERVICES, CONFLICTING_TRANSFERS, CONFLICTING_DIAGNOSES)
 
 _STILL_THERE = 2**63 - 1
 _FIRST_DIAGNOSIS = 1
 _STAY, _PATIENT = "hadm_id", "subject_id"
-# Key, beginning, unit and end, both in microseconds and inclusive.
-Stay = tuple[str, int, str | None, int]
+# Key, beginning, unit, end, and the end of the last stay that began together with it in another unit; times are
+# microseconds, and inclusive.
+Stay = tuple[str, int, str | None, int, int | None]
+_CONTESTED = "contested_until"
 
 
-def stay_lookups(services: pl.DataFrame, transfers: pl.DataFrame, diagnoses: pl.DataFrame) -> dict[str, pa.Table]:
+def stay_lookups(*, services: pl.DataFrame, transfers: pl.DataFrame, diagnoses: pl.DataFrame) -> dict[str, pa.Table]:
     """All that is known of hospital stays, and whose each of them is; see the functions below."""
     return {
         SERVICES: service_lookup(services),
@@ -62,9 +66,10 @@ def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
 
     Args:
         transfers: ``subject_id``, ``hadm_id``, ``eventtype``, ``careunit``, ``intime``, ``outtime``. Of several stays
-            from one moment on, the longest is taken, then the one whose unit sorts first. A stay within another one
-            interrupts it. Without an end, a stay goes on; with an end that is no date, or before its beginning, it says
-            nothing. A discharge is no stay.
+            from one moment on, the longest is taken, then the one whose unit sorts first; while another one lasts that
+            names another unit, the two contradict each other. A stay within another one interrupts it. Without an end,
+            a stay goes on; with an end that is no date, or before its beginning, it says nothing. A discharge is no
+            stay.
     """
     times = {TIME: moments(transfers["intime"]), "stop": moments(transfers["outtime"])}
     stays = transfers.with_columns(**times)
@@ -83,12 +88,12 @@ def chapter_lookup(diagnoses: pl.DataFrame) -> pa.Table:
 
     Args:
         diagnoses: ``subject_id``, ``hadm_id``, ``seq_num``, ``icd_code``, ``icd_version``. Of several that are called
-            the first, the one whose chapter sorts first is taken.
+            the first, the one whose chapter sorts first is taken; a code of no chapter says nothing.
     """
     first = diagnoses.filter(pl.col("seq_num").cast(pl.Int64, strict=False) == _FIRST_DIAGNOSIS)
     codes = zip(first["icd_code"], first["icd_version"], strict=True)
     chapters = pl.Series([icd_chapter(code, version) for code, version in codes], dtype=pl.String)
-    return lookup(first.select(stay_key(_STAY, _PATIENT).alias(KEY), chapters.alias("chapter")))
+    return lookup(first.select(stay_key(_STAY, _PATIENT).alias(KEY), chapters.alias("chapter")).drop_nulls())
 
 
 def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
@@ -106,14 +111,18 @@ def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFra
     keys, times = keys_of(notes, lookups[OWNERS], stay=_STAY, patient=_PATIENT), notes[TIME]
     outside = notes.select(pl.when(pl.col(_STAY).is_null()).then(_PATIENT)).to_series()
     services = [latest(keys[name], times, lookups[SERVICES]) for name in KEYS]
-    units = [latest(keys[name], times, lookups[UNITS]) for name in KEYS]
-    units = [_at(times, stays) for stays in (*units, latest(outside, times, lookups[PATIENT_UNITS]))]
-    chapters = [answers(keys[name], lookups[CHAPTERS]) for name in KEYS]
+    stays = [latest(keys[name], times, lookups[UNITS]) for name in KEYS]
+    units = [_at(times, told) for told in (*stays, latest(outside, times, lookups[PATIENT_UNITS]))]
+    department, places = first_told([*services, *units], "unit")
+    chapter, chapters = first_told([answers(keys[name], lookups[CHAPTERS]) for name in KEYS], "chapter")
     return notes.select(
-        pl.coalesce(found["unit"] for found in (*services, *units)).alias("department"),
+        department.alias("department"),
         pl.when(~keys[IS_FOREIGN]).then(_STAY).alias("encounter"),
-        pl.coalesce(found["chapter"] for found in chapters).alias("diagnosis_chapter"),
+        chapter.alias("diagnosis_chapter"),
         keys[IS_FOREIGN].alias(ENCOUNTER_OF_OTHER_PATIENT),
+        any_set(places[: len(services)], CONFLICT).alias(CONFLICTING_SERVICES),
+        any_set(places[len(services) :], CONFLICT).alias(CONFLICTING_TRANSFERS),
+        any_set(chapters, CONFLICT).alias(CONFLICTING_DIAGNOSES),
     )
 
 
@@ -121,7 +130,9 @@ def _by_key(stays: pl.DataFrame, key: pl.Expr) -> pa.Table:
     keyed = stays.select(key.alias(KEY), TIME, "unit", "stop")
     sound = keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
     order = sound.sort(KEY, TIME, "stop", "unit", descending=[False, False, True, False], nulls_last=True)
-    single = order.unique((KEY, TIME), keep="first", maintain_order=True)
+    is_other = pl.col("unit").is_not_null() & pl.col("unit").ne_missing(pl.col("unit").first())
+    contested = pl.col("stop").filter(is_other).max().over(KEY, TIME).alias(_CONTESTED)
+    single = order.with_columns(contested).unique((KEY, TIME), keep="first", maintain_order=True)
     inner = single.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
     nested = single.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
     resumed = [row for _, rows in groupby(nested.iter_rows(), key=itemgetter(0)) for row in _resumed(rows)]
@@ -138,11 +149,13 @@ def _resumed(stays: Iterable[Stay]) -> Iterator[Stay]:
             while around and around[-1][3] < goes_on:
                 around.pop()
             if around and goes_on < begins:
-                key, _, unit, stop = around[-1]
-                yield key, goes_on, unit, stop
+                key, _, unit, stop, contested = around[-1]
+                yield key, goes_on, unit, stop, contested
         around += [stay] if stay else []
 
 
 def _at(times: pl.Series, stays: pl.DataFrame) -> pl.DataFrame:
-    """The stays, with null for all that they say where the time is after their end."""
-    return stays.select(pl.when(times <= pl.col("stop")).then(pl.all()).name.keep())
+    """The stays' units where the time is not after their end, and whether another one lasts that began with it."""
+    return stays.select(
+        pl.when(times <= pl.col("stop")).then("unit").alias("unit"), (times <= pl.col(_CONTESTED)).alias(CONFLICT)
+    )

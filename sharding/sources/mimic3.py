@@ -17,9 +17,10 @@ from sharding.intended import MARKED_ERROR
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, timestamps, to_arrow
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import TIME, answers, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
+    CONFLICTING_PATIENTS,
     DIAGNOSES,
     FEATURES,
     FLAGS,
@@ -53,10 +54,12 @@ def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     services = cells(sides.get(SERVICES), _SERVICE_CELLS)
     transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})
     diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS).rename({"icd9_code": "icd_code"})
+    coded = diagnoses.with_columns(icd_version=pl.lit("9"))
     people = cells(sides.get(PATIENTS), ("subject_id", "dob", "gender"))
+    sex = mapped(people["gender"], sex_of).alias("sex")
     return {
-        **stay_lookups(services, transfers, diagnoses.with_columns(icd_version=pl.lit("9"))),
-        PATIENTS: lookup(people.rename({"subject_id": KEY})),
+        **stay_lookups(services=services, transfers=transfers, diagnoses=coded),
+        PATIENTS: lookup(telling(people.select(pl.col("subject_id").alias(KEY), "dob", sex))),
     }
 
 
@@ -75,11 +78,12 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         age_bands(people["dob"], notes["day"]),
         stays["diagnosis_chapter"],
         pl.col("category").alias("note_type"),
-        mapped(people["gender"], sex_of).alias("sex"),
+        people["sex"],
         mapped(notes["day"], year_of).alias("year"),
     )
     rejected = +Counter({MARKED_ERROR: int(marked.sum())})
-    return counted(to_roles(kept, found, ids="row_id", texts="text", rejected=rejected), stays.select(FLAGS))
+    flags = stays.select(*FLAGS, people[CONFLICT].alias(CONFLICTING_PATIENTS))
+    return counted(to_roles(kept, found, ids="row_id", texts="text", rejected=rejected), flags)
 
 
 def _marked(rows: pa.Table) -> pl.Series:

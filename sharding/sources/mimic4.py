@@ -17,9 +17,10 @@ from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import cells, ends_of_days, mapped, moments, timestamps
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import TIME, answers, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.mimic import (
+    CONFLICTING_PATIENTS,
     DIAGNOSES,
     FEATURES,
     FLAGS,
@@ -55,7 +56,11 @@ def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS)
     diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)
     people = cells(sides.get(PATIENTS), _PERSON_CELLS)
-    return {**stay_lookups(services, transfers, diagnoses), PATIENTS: lookup(people.rename({"subject_id": KEY}))}
+    sex = mapped(people["gender"], sex_of).alias("sex")
+    return {
+        **stay_lookups(services=services, transfers=transfers, diagnoses=diagnoses),
+        PATIENTS: lookup(telling(people.select(pl.col("subject_id").alias(KEY), "anchor_year", "anchor_age", sex))),
+    }
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
@@ -73,10 +78,11 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         mapped(_ages(people, years), age_band_of).alias("age_band"),
         stays["diagnosis_chapter"],
         "note_type",
-        mapped(people["gender"], sex_of).alias("sex"),
+        people["sex"],
         years.alias("year"),
     )
-    return counted(to_roles(rows, found, ids="note_id", texts="text", rejected=Counter()), stays.select(FLAGS))
+    flags = stays.select(*FLAGS, people[CONFLICT].alias(CONFLICTING_PATIENTS))
+    return counted(to_roles(rows, found, ids="note_id", texts="text", rejected=Counter()), flags)
 
 
 def _times(notes: pl.DataFrame) -> pl.Series:

@@ -14,10 +14,10 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.features import year_of
-from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT, NOTES, Adapted
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT, NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, dated, mapped, moments, timestamps
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import answers, lookup
+from sharding.sources.joins import CONFLICT, answers, any_set, first_told, lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
 from sharding.sources.roles import counted, to_roles
@@ -30,7 +30,7 @@ PLACES = {VISIT_DETAIL: "visit_detail_id", VISIT_OCCURRENCE: "visit_occurrence_i
 VISITS = {VISIT_DETAIL: ("person_id", "visit_occurrence_id"), VISIT_OCCURRENCE: ("person_id",)}
 # Standard concepts of the vocabulary Gender.
 SEXES = {"8507": "male", "8532": "female"}
-FLAGS = (ENCOUNTER_OF_OTHER_PATIENT,)
+FLAGS = (ENCOUNTER_OF_OTHER_PATIENT, *(CONFLICTING + table for table in (*PLACES, CARE_SITE)))
 
 KINDS = (
     FileKind(
@@ -44,21 +44,23 @@ KINDS = (
     FileKind(PERSON, PERSON, ("person_id",), ("gender_concept_id", "year_of_birth", "month_of_birth", "day_of_birth")),
     FileKind(CONCEPT, CONCEPT, ("concept_id", "concept_name")),
 )
+# Of a place: whether rows of its care site give it several names.
+_NAME_CONFLICT = "is_conflicting_name"
 _NOTE_CELLS = ("person_id", "note_date", "note_datetime", "note_class_concept_id", *PLACES.values())
 _PERSON_CELLS = ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id")
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Of several rows with one key, the one that sorts first is taken."""
+    """Of several rows with one key, the one that sorts first is taken; one without a care site or name says nothing."""
     sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
     names = lookup(sites.rename({"care_site_id": KEY}))
     concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
     places = {table: cells(sides.get(table), _place_cells(table)) for table in PLACES}
     return {
-        **{table: _place_lookup(table, frame, names) for table, frame in places.items()},
+        **{table: _place_lookup(table, frame, names=names) for table, frame in places.items()},
         **_owner_lookups(places),
         PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
-        CONCEPT: lookup(concepts.rename({"concept_id": KEY})),
+        CONCEPT: lookup(concepts.rename({"concept_id": KEY}).drop_nulls()),
     }
 
 
@@ -68,6 +70,7 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     people = answers(notes["person_id"], lookups[PERSON])
     places = _places_of(notes, lookups)
     kinds = notes["note_class_concept_id"]
+    concepts = answers(kinds, lookups[CONCEPT])
     days = notes.select(pl.coalesce(dated(notes["note_date"]), dated(notes["note_datetime"]))).to_series()
     found = notes.select(
         places["department"],
@@ -75,11 +78,12 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
         places["encounter"],
         timestamps(notes.select(pl.coalesce(moments(notes["note_datetime"]), moments(days))).to_series()),
         age_bands(people["birth"], days),
-        pl.coalesce(answers(kinds, lookups[CONCEPT])["concept_name"], kinds).alias("note_type"),
+        pl.coalesce(concepts["concept_name"], kinds).alias("note_type"),
         people["sex"],
         mapped(days, year_of).alias("year"),
     )
-    flags = places.select(FLAGS)
+    unsure = {CONFLICTING + PERSON: people[CONFLICT], CONFLICTING + CONCEPT: concepts[CONFLICT]}
+    flags = places.select(FLAGS).with_columns(**unsure)
     return counted(to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter()), flags)
 
 
@@ -87,11 +91,12 @@ def _place_cells(table: str) -> tuple[str, ...]:
     return (PLACES[table], "care_site_id", *VISITS.get(table, ()))
 
 
-def _place_lookup(table: str, places: pl.DataFrame, names: pa.Table) -> pa.Table:
+def _place_lookup(table: str, places: pl.DataFrame, *, names: pa.Table) -> pa.Table:
     """Name of the care site by the id of a visit or a part of one, and its person, or by that of a provider."""
-    found = answers(places["care_site_id"], names)["care_site_name"]
+    found = answers(places["care_site_id"], names)
     key = stay_key(PLACES[table], "person_id") if table in VISITS else pl.col(PLACES[table])
-    return lookup(places.select(key.alias(KEY), found.alias("department")))
+    department, is_unsure = found["care_site_name"].alias("department"), found[CONFLICT].alias(_NAME_CONFLICT)
+    return lookup(places.select(key.alias(KEY), department, is_unsure).drop_nulls())
 
 
 def _owner_lookups(places: Mapping[str, pl.DataFrame]) -> dict[str, pa.Table]:
@@ -113,12 +118,16 @@ def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataF
     keys = {
         table: keys_of(notes, lookups[f"{table}_{OWNERS}"], stay=PLACES[table], patient="person_id") for table in VISITS
     }
-    told = [answers(keys[table][name], lookups[table]) for table in VISITS for name in KEYS]
-    told.append(answers(notes[PLACES[PROVIDER]], lookups[PROVIDER]))
+    visits = [(table, keys[table][name]) for table in VISITS for name in KEYS]
+    asked = [*visits, (PROVIDER, notes[PLACES[PROVIDER]])]
+    department, told = first_told([answers(places, lookups[table]) for table, places in asked], "department")
+    by_table = {table: [found for (of, _), found in zip(asked, told, strict=True) if of == table] for table in PLACES}
     return notes.select(
-        pl.coalesce(found["department"] for found in told).alias("department"),
+        department,
         pl.when(~keys[VISIT_OCCURRENCE][IS_FOREIGN]).then(PLACES[VISIT_OCCURRENCE]).alias("encounter"),
         pl.any_horizontal(*(of_table[IS_FOREIGN] for of_table in keys.values())).alias(ENCOUNTER_OF_OTHER_PATIENT),
+        *(any_set(found, CONFLICT).alias(CONFLICTING + table) for table, found in by_table.items()),
+        any_set(told, _NAME_CONFLICT).alias(CONFLICTING + CARE_SITE),
     )
 
 
@@ -129,7 +138,7 @@ def _person_lookup(people: pl.DataFrame) -> pa.Table:
     )
     birth = pl.coalesce(pl.concat_str(year, month, day, separator="-"), pl.concat_str(year, month, separator="-"), year)
     sex = mapped(people["gender_concept_id"], SEXES.get)
-    return lookup(people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex")))
+    return lookup(telling(people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex"))))
 
 
 # Patient is person_id, encounter visit_occurrence_id, the record id note_id.
