@@ -49,8 +49,8 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
     """Find out what the files are.
 
     Raises:
-        UsageError: a mapped column is missing, no family or more than one fits, or columns are mapped for a family that
-            knows its own.
+        UsageError: a mapped column or one of a side table is missing, no family or more than one fits, or columns are
+            mapped for a family that knows its own.
         DataError: a file has no readable header, or its first line is too long to tell what it is.
     """
     if settings.is_table:
@@ -68,6 +68,7 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
         raise UsageError(_said_unfit(fitting, settings, num_files=len(files)))
     if problem := mapping_problem(settings.columns, fitting[0]):
         raise UsageError(f"source: {problem}")
+    _check_sides(found[fitting[0]].ignored, ADAPTERS[fitting[0]], headers)
     return found[fitting[0]]
 
 
@@ -133,6 +134,22 @@ def _check_seen(families: Iterable[Recognised]) -> None:
             f"{label(path)}: its first line has no end in the first {HEAD_BYTES} bytes and is no JSON object there, so "
             "nothing tells what it is; put another line first, leave the file out, or name the column of the note with "
             "--text"
+        )
+
+
+def _check_sides(ignored: Sequence[SourceFile], adapter: Adapter, headers: Mapping[Path, Mapping[str, Header]]) -> None:
+    """No file is left out that has the name of a side table: what it knows would be unknown."""
+    problems = []
+    for file in ignored:
+        header = headers[file.path][adapter.name]
+        missing = adapter.lacking(_stem(file.path), header)
+        if missing and (header.closed or header.columns):
+            place = "" if header.closed else " in its first lines"
+            problems.append(f"{label(file.path)}: no column {', '.join(map(repr, missing))}{place}")
+    if problems:
+        raise UsageError(
+            f"{'; '.join(problems)}; a file of such a name is a side table of source {adapter.name}: give it with "
+            "these columns, rename it if it is something else, or leave it out"
         )
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.errors import UsageError
+from schemas.seals import label
+from sharding.config import ShardingSettings
+from sharding.inputs import SourceFile, find_files
+from sharding.recognition import recognise
 from sharding.sources import mimic3, mimic4, omop
-from sharding.sources.adapter import NOTES, Adapter
+from sharding.sources.adapter import NOTES
+from sharding.sources.families import TableFamily
 from sharding.sources.source import Header
+from tests.builds import csv_bytes
 from tests.exports import MIMIC3, MIMIC4, OMOP
 
 NOTE_FILES = {"NOTEEVENTS", "discharge", "radiology", "note"}
 IGNORED_FILES = {"PROCEDURES_ICD", "procedures_icd", "discharge_detail"}
-FAMILIES: list[tuple[Adapter, dict[str, str]]] = [
+FAMILIES: list[tuple[TableFamily, dict[str, str]]] = [
     (mimic3.ADAPTER, MIMIC3),
     (mimic4.ADAPTER, MIMIC4),
     (omop.ADAPTER, OMOP),
@@ -28,7 +37,7 @@ def header_of(columns: str, *, closed: bool = True) -> Header:
 
 @pytest.mark.parametrize("change", [str.lower, str.upper])
 @pytest.mark.parametrize(("adapter", "name", "columns"), FILES)
-def test_each_table_is_recognised(adapter: Adapter, name: str, columns: str, change: type[str]) -> None:
+def test_each_table_is_recognised(adapter: TableFamily, name: str, columns: str, change: type[str]) -> None:
     """By the columns of the public schema in either case; what is not needed is not taken for a table."""
     use = adapter.use_of(name.lower(), header_of(change(columns)))
 
@@ -37,7 +46,7 @@ def test_each_table_is_recognised(adapter: Adapter, name: str, columns: str, cha
 
 
 @pytest.mark.parametrize(("adapter", "name", "columns"), FILES)
-def test_notes_of_another_family_are_no_notes(adapter: Adapter, name: str, columns: str) -> None:
+def test_notes_of_another_family_are_no_notes(adapter: TableFamily, name: str, columns: str) -> None:
     """No file is a file of notes in two families."""
     families = [other.name for other, _ in FAMILIES if other.use_of(name.lower(), header_of(columns)) == NOTES]
 
@@ -65,6 +74,87 @@ def test_notes_may_have_any_name(stem: str) -> None:
 def test_a_side_table_without_its_columns_is_none() -> None:
     """The name alone is not enough."""
     assert mimic4.ADAPTER.use_of("services", header_of("subject_id hadm_id transfertime")) is None
+
+
+@given(st.data())
+def test_a_side_table_says_all_columns_that_it_lacks(data: st.DataObject) -> None:
+    """Those that it cannot do without, whatever their case; a file that is complete or has another name lacks none."""
+    adapter, kind = data.draw(st.sampled_from([(adapter, kind) for adapter, _ in FAMILIES for kind in adapter.kinds]))
+    gone = data.draw(st.sets(st.sampled_from(kind.required)))
+    columns = [name.upper() for name in kind.required if name not in gone]
+    stem = kind.stem or "part-0001"
+
+    found = adapter.lacking(stem, Header(tuple(columns), closed=True))
+
+    assert found == (tuple(name for name in kind.required if name in gone) if kind.stem else ())
+    assert adapter.lacking(f"{stem}_old", Header(tuple(columns), closed=True)) == ()
+
+
+def write_csv(folder: Path, **columns: str) -> list[SourceFile]:
+    """Files of one row of made cells under these columns, by name."""
+    for name, header in columns.items():
+        (folder / f"{name}.csv").write_bytes(csv_bytes([tuple("cell" for _ in header.split())], header.split()))
+    return find_files([str(folder)], "auto").files
+
+
+@pytest.mark.parametrize("source", ["auto", "mimic4"])
+def test_side_tables_without_their_columns_are_refused_together(tmp_path: Path, source: str) -> None:
+    """By file and column, with the cure, before anything is read; no cell is said."""
+    files = write_csv(
+        tmp_path, radiology=MIMIC4["radiology"], services="subject_id hadm_id", transfers_2="hadm_id intime CAREUNIT"
+    )
+
+    with pytest.raises(UsageError) as caught:
+        recognise(files, ShardingSettings.model_validate({"columns": {}, "source": source}))
+
+    message = str(caught.value)
+    assert f"{label(tmp_path / 'services.csv')}: no column 'transfertime', 'curr_service'" in message
+    assert f"{label(tmp_path / 'transfers_2.csv')}: no column 'outtime'" in message
+    assert "leave it out" in message
+    assert "cell" not in message
+
+
+def test_the_side_table_of_the_other_edition_is_refused(tmp_path: Path) -> None:
+    """Diagnoses of MIMIC-III say nothing of notes of MIMIC-IV, though the names are alike."""
+    files = write_csv(tmp_path, radiology=MIMIC4["radiology"], diagnoses_icd=MIMIC3["DIAGNOSES_ICD"])
+
+    with pytest.raises(UsageError, match=r"no column 'icd_code', 'icd_version'; a file of such a name .* mimic4"):
+        recognise(files, ShardingSettings.model_validate({"columns": {}}))
+
+
+def test_json_lines_are_told_by_their_first_lines(tmp_path: Path) -> None:
+    """A column that none of them has is missing."""
+    write_csv(tmp_path, radiology=MIMIC4["radiology"])
+    (tmp_path / "services.jsonl").write_text('{"subject_id": "1"}\n')
+    files = find_files([str(tmp_path)], "auto").files
+
+    with pytest.raises(UsageError, match=r"services.jsonl: no column 'hadm_id', 'transfertime', 'curr_service' in its"):
+        recognise(files, ShardingSettings.model_validate({"columns": {}}))
+
+
+def test_json_lines_without_a_line_lack_nothing(tmp_path: Path) -> None:
+    """They say nothing of anybody, and are named with the files of no use."""
+    write_csv(tmp_path, radiology=MIMIC4["radiology"])
+    (tmp_path / "services.jsonl").touch()
+
+    found = recognise(find_files([str(tmp_path)], "auto").files, ShardingSettings.model_validate({"columns": {}}))
+
+    assert [file.path.name for file in found.ignored] == ["services.jsonl"]
+
+
+def test_files_that_are_named_like_side_tables_hinder_no_plain_table(tmp_path: Path) -> None:
+    """With the column of the note named, every file is one; and a name that is only alike is no side table's."""
+    plain, family = tmp_path / "plain", tmp_path / "family"
+    plain.mkdir()
+    family.mkdir()
+    tables = write_csv(plain, services="note", patients="note", person="note")
+    files = write_csv(family, radiology=MIMIC4["radiology"], services_old="note", person="note")
+
+    found = recognise(tables, ShardingSettings.model_validate({"columns": {"text": "note"}}))
+    told = recognise(files, ShardingSettings.model_validate({"columns": {}}))
+
+    assert [file.path.stem for file in found.files] == ["patients", "person", "services"]
+    assert [file.path.stem for file in told.ignored] == ["person", "services_old"]
 
 
 @given(st.data())

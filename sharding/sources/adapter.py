@@ -66,6 +66,10 @@ class Adapter(Protocol):
         """
         ...
 
+    def lacking(self, stem: str, header: Header) -> tuple[str, ...]:
+        """Columns that a file does not have, though its name is that of a side table which needs them."""
+        ...
+
     def source(self, use: str, file_source: Source) -> Source:
         """How to read a file for this use: by its format, or by the family's own way."""
         ...

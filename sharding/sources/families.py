@@ -1,7 +1,8 @@
 """Which file of a known family is which table: by its columns, and by its name where columns are not enough.
 
 Notes are told by their columns alone, so that a table in parts of any name is found. Side tables need their name too:
-the diagnoses and the procedures of MIMIC-III have the very same columns. Upper and lower case do not matter.
+the diagnoses and the procedures of MIMIC-III have the very same columns. A file of such a name without its columns is
+told apart from files of no use. Upper and lower case do not matter.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class TableFamily:
         """See ``Adapter``."""
         return use_of(self.kinds, stem, header)
 
+    def lacking(self, stem: str, header: Header) -> tuple[str, ...]:
+        """See ``Adapter``."""
+        return lacking(self.kinds, stem, header)
+
     def source(self, use: str, file_source: Source) -> Source:  # noqa: ARG002 - the protocol's form
         """See ``Adapter``."""
         return file_source
@@ -83,12 +88,14 @@ class TableFamily:
 
 def use_of(kinds: Sequence[FileKind], stem: str, header: Header) -> str | None:
     """The use of the first kind that fits a file; see ``Adapter.use_of``."""
-    there = {column.lower() for column in header.columns}
-    for kind in kinds:
-        named = kind.stem is None or re.fullmatch(re.escape(kind.stem) + _PART, stem) is not None
-        if named and there.issuperset(kind.required):
-            return kind.use
-    return None
+    fitting = (kind.use for kind in kinds if _is_named(kind, stem) and not _missing(kind, header))
+    return next(fitting, None)
+
+
+def lacking(kinds: Sequence[FileKind], stem: str, header: Header) -> tuple[str, ...]:
+    """What the side table that a file is named after needs and the file lacks; see ``Adapter.lacking``."""
+    named = (_missing(kind, header) for kind in kinds if kind.stem is not None and _is_named(kind, stem))
+    return next(named, ())
 
 
 def columns_of(kinds: Sequence[FileKind], use: str, header: Header) -> dict[str, str]:
@@ -106,3 +113,12 @@ def columns_of(kinds: Sequence[FileKind], use: str, header: Header) -> dict[str,
         return {name: there[name] for name in wanted if name in there}
     is_upper = all(there.get(name, "").isupper() for name in kind.required)
     return {name: there.get(name, name.upper() if is_upper else name) for name in wanted}
+
+
+def _is_named(kind: FileKind, stem: str) -> bool:
+    return kind.stem is None or re.fullmatch(re.escape(kind.stem) + _PART, stem) is not None
+
+
+def _missing(kind: FileKind, header: Header) -> tuple[str, ...]:
+    there = {column.lower() for column in header.columns}
+    return tuple(name for name in kind.required if name not in there)

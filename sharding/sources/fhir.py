@@ -49,6 +49,10 @@ class FhirAdapter:
             return MIXED
         return NOTES if types & NOTE_TYPES else RESOURCES
 
+    def lacking(self, stem: str, header: Header) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's form
+        """See ``Adapter``; no element of a resource is needed."""
+        return ()
+
     def source(self, use: str, file_source: Source) -> Source:
         """See ``Adapter``."""
         if not isinstance(file_source, JsonLinesSource):
