@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
@@ -12,6 +13,7 @@ from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, SHARDS_FOLDER
 from schemas.seals import wrapped_write
 from schemas.verification import verify_build
 from sharding.blocks import ReadyBlocks, ready_blocks
+from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, make_current, make_manifest
 from sharding.folders import make_closed
@@ -25,7 +27,7 @@ from sharding.scratch import Plan, Survey
 from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
 from sharding.sources.adapter import NOTES
-from sharding.space import Estimate, check_space, estimate
+from sharding.space import Estimate, check_bound, check_space, estimate
 from sharding.spill import shard_parts, spill_block
 from sharding.survey import survey_inputs
 
@@ -53,18 +55,25 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
     return build, is_new
 
 
-def plan_corpus(request: Request, *, dry_run: bool = False) -> tuple[Plan, Estimate, str]:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, what its build may take by the sizes of the inputs, and what by the plan."""
+
+    build_id: str
+    plan: Plan
+    most: Bound
+    expected: Estimate
+
+
+def plan_corpus(request: Request, *, dry_run: bool = False) -> Planned:
     """Do pass 1 only; a build of the same inputs goes on from here.
 
     Args:
         request: As for a build.
         dry_run: Keep nothing of it, but what an interrupted build had left before.
-
-    Returns:
-        The plan, what the rest of the build will take, and the build's id.
     """
     prepared = prepare(request)
-    scratch = prepared.scratch
+    scratch, settings = prepared.scratch, prepared.recognised.settings
     with locked(scratch.folder):
         is_kept = not dry_run or is_there(scratch.folder)
         try:
@@ -76,7 +85,8 @@ def plan_corpus(request: Request, *, dry_run: bool = False) -> tuple[Plan, Estim
         finally:
             if not is_kept:
                 clear(scratch)
-    return plan, estimate(plan, survey, prepared.recognised.settings), prepared.identity.build_id
+    most = bound(prepared.recognised.files, settings)
+    return Planned(prepared.identity.build_id, plan, most, estimate(plan, survey, settings))
 
 
 def survey_blocks(request: Request, prepared: Prepared, cluster: Cluster) -> Survey:
@@ -96,6 +106,8 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         make_closed(folder)
     except OSError as error:
         raise wrapped_write(folder, error) from None
+    most = bound(prepared.recognised.files, prepared.recognised.settings)
+    check_bound(most, prepared.scratch, folder, ignore=request.ignore_space)
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
         ready = ready_blocks(request, prepared, survey, cluster=cluster)

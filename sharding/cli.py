@@ -53,7 +53,7 @@ def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
 
     setup_logging(verbose)
     with terminates_cleanly():
-        description = describe_plan(*plan_corpus(request_of(flags), dry_run=dry_run))
+        description = describe_plan(plan_corpus(request_of(flags), dry_run=dry_run))
     emit({**description, "status": "planned"}, lines_of(description), as_json=as_json)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger, SideLedger
+from sharding.bounds import PLAIN_PER_COMPRESSED
 from sharding.departments import UNLISTED_DEPARTMENT
-from sharding.scratch import Plan
 from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
-from sharding.space import Estimate
+
+if TYPE_CHECKING:
+    from sharding.build import Planned
 
 
 def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
@@ -39,8 +41,9 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
     }
 
 
-def describe_plan(plan: Plan, expected: Estimate, build_id: str) -> dict[str, Any]:
-    """Totals of a plan as one JSON object, and what the rest of the build is expected to take."""
+def describe_plan(planned: Planned) -> dict[str, Any]:
+    """Totals of a plan as one JSON object, and what the build may take by its inputs, and what by the plan."""
+    plan = planned.plan
     departments = []
     for code, ledger in sorted(plan.departments.items()):
         own = [shard for shard in plan.shards if shard.department == code]
@@ -49,12 +52,13 @@ def describe_plan(plan: Plan, expected: Estimate, build_id: str) -> dict[str, An
             {"code": code, "num_records": ledger.num_kept, "num_shards": len(own), "estimated_tokens": tokens}
         )
     return {
-        "build_id": build_id,
+        "build_id": planned.build_id,
         "multiset_digest": plan.multiset_digest,
         "block_tokens": plan.block_tokens,
         "num_inputs": len(plan.num_read),
         "num_shards": len(plan.shards),
-        "expected": asdict(expected),
+        "expected": asdict(planned.expected),
+        "bound": {**asdict(planned.most), "scratch_bytes": planned.most.scratch_bytes},
         "estimated_tokens": sum(shard.estimated_tokens for shard in plan.shards),
         "ledger": plan.ledger.model_dump(mode="json"),
         "side_rows": plan.side_rows.model_dump(mode="json"),
@@ -84,6 +88,7 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     yield f"{'all':<16}{totals[0]:>12,}{totals[1]:>10,}{totals[2]:>16,}"
     yield from balance_lines(Balance.model_validate(description["balance"]))
     yield from expected_lines(description.get("expected"))
+    yield from bound_lines(description.get("bound"))
 
 
 def expected_lines(expected: dict[str, int] | None) -> Iterator[str]:
@@ -94,6 +99,22 @@ def expected_lines(expected: dict[str, int] | None) -> Iterator[str]:
     yield f"{'blocks (est.)':<28}{expected['num_blocks']:>16,}"
     for name, said in (("spill_bytes", "scratch"), ("shard_bytes", "shards"), ("worker_bytes", "memory of a worker")):
         yield f"{f'{said}, bytes (est.)':<28}{expected[name]:>16,}"
+
+
+def bound_lines(most: dict[str, int] | None) -> Iterator[str]:
+    """What a build may take by the sizes of its inputs alone, which is asked for before it begins."""
+    if most is None:
+        return
+    yield ""
+    yield "at most, by the inputs' sizes"
+    parts = [("scratch_bytes", "scratch"), ("copy_bytes", "  UTF-8 copies"), ("lookup_bytes", "  lookup tables")]
+    parts += [("key_bytes", "  keys"), ("spill_bytes", "  spilled text"), ("shard_bytes", "shards")]
+    parts += [("lookup_worker_bytes", "memory for lookup tables")]
+    for name, said in parts:
+        yield f"{said:<28}{most[name]:>16,}"
+    if most["num_compressed"]:
+        taken = f"compressed inputs, taken for {PLAIN_PER_COMPRESSED} times as large"
+        yield f"{taken}: {most['num_compressed']:,}"
 
 
 def refusal_lines(refused: dict[str, Any]) -> Iterator[str]:

@@ -190,6 +190,10 @@ class Scratch:
         """The ledger of the build if it is refused: in the corpus, where it outlives the scratch."""
         return self.folder.parents[1] / REFUSED_FOLDER / f"{self.folder.name}.json"
 
+    def subfolders(self) -> list[Path]:
+        """Where tasks write."""
+        return [self.folder / name for name in SUBFOLDERS]
+
     def workers(self) -> Path:
         """Working folder of local workers."""
         return self.folder / "workers"

@@ -17,7 +17,7 @@ from schemas.seals import label, wrapped_write
 from sharding.folders import CLOSED, make_closed
 from sharding.lock import LOCK_SUFFIX, locked_if_free
 from sharding.permit import grant, remove_tree, withdraw
-from sharding.scratch import SCRATCH_FOLDER, SUBFOLDERS, Scratch, scratch_of
+from sharding.scratch import SCRATCH_FOLDER, Scratch, scratch_of
 
 PREFIX = "exactppl-"
 
@@ -115,8 +115,8 @@ def is_there(path: Path) -> bool:
 
 def _furnish(scratch: Scratch) -> None:
     """Only now may tasks write, and only those of this client."""
-    for name in SUBFOLDERS:
-        (scratch.folder / name).mkdir(exist_ok=True)
+    for folder in scratch.subfolders():
+        folder.mkdir(exist_ok=True)
     grant(scratch.folder, scratch.word)
 
 

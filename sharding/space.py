@@ -1,29 +1,25 @@
-"""What a planned build will take on disk and in memory, and whether the disks have it; said before text is written.
+"""What a planned build will take on disk and in memory, and whether the disks have it: asked before it is written.
 
-Estimates from the plan, not bounds: text that does not compress takes more. A disk that fills up all the same ends the
-build as temporary, and it goes on when there is room.
+Twice: before anything is read by the sizes of the inputs (``bounds``), and after pass 1 by the plan. The latter are
+estimates, not bounds: text that does not compress takes more. A disk that fills up all the same ends the build as
+temporary, and it goes on when there is room.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
 from schemas.errors import TemporaryError
 from schemas.seals import wrapped_write
+from sharding.bounds import PLAIN_PER_COMPRESSED, ROW_BYTES, SHARD_SHARE, SPILL_SHARE, WORKER_BYTES, Bound
 from sharding.config import ShardingSettings
 from sharding.scratch import Plan, Scratch, Survey
 
-# Ids, lengths, department and a handful of case features.
-ROW_BYTES = 192
-# English clinical notes take 0.6 of their size in LZ4 and 0.4 in zstd; the rest is room for other text.
-SPILL_SHARE = 0.8
-SHARD_SHARE = 0.6
-# Python with Dask, Arrow and NumPy; the text of a block with its cells, tables and slices; a shard gathered, in order
-# and on its way to the disk.
-WORKER_BYTES = 250 << 20
+# The text of a block with its cells, tables and slices; a shard gathered, in order and on its way to the disk.
 READ_COPIES = 6
 WRITE_COPIES = 4
 
@@ -43,6 +39,15 @@ class Estimate:
     spill_bytes: int
     shard_bytes: int
     worker_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes still to be written into a folder, which messages call by ``name``."""
+
+    name: str
+    folder: Path
+    num_bytes: int
 
 
 def estimate(plan: Plan, survey: Survey, settings: ShardingSettings) -> Estimate:
@@ -65,24 +70,53 @@ def check_space(expected: Estimate, scratch: Scratch, build: Path, *, ignore: bo
     Raises:
         TemporaryError: one has not, with the bytes needed and free; only a notice if that is to be ignored.
     """
-    still = [
-        (scratch.folder, max(0, expected.spill_bytes - _num_bytes(scratch.spill(0).parent)), "scratch"),
-        (build, max(0, expected.shard_bytes - _num_bytes(build)), "corpus"),
-    ]
+    spill_bytes = expected.spill_bytes - _num_bytes(scratch.spill(0).parent)
+    check_room(
+        [Need("scratch", scratch.folder, spill_bytes), Need("corpus", build, expected.shard_bytes - _num_bytes(build))],
+        words="about {needed:,} bytes are needed",
+        ignore=ignore,
+    )
+
+
+def check_bound(most: Bound, scratch: Scratch, build: Path, *, ignore: bool) -> None:
+    """As ``check_space``, before anything is read; not of a build whose plan is there, since that has better figures.
+
+    Raises:
+        TemporaryError: a disk may be too small.
+    """
+    if scratch.plan().exists():
+        return
+    factor = f" (compressed ones taken for {PLAIN_PER_COMPRESSED} times as large)" if most.num_compressed else ""
+    check_room(
+        [
+            Need("scratch", scratch.folder, most.scratch_bytes - sum(map(_num_bytes, scratch.subfolders()))),
+            Need("corpus", build, most.shard_bytes - _num_bytes(build)),
+        ],
+        words=f"up to {{needed:,}} bytes may be needed, by the sizes of the inputs{factor}",
+        ignore=ignore,
+    )
+
+
+def check_room(needs: Sequence[Need], *, words: str, ignore: bool) -> None:
+    """Each disk has room for all that is to be written to it; ``words`` say how much that is.
+
+    Raises:
+        TemporaryError: one has not; only a notice if that is to be ignored.
+    """
     try:
-        disks = [folder.stat().st_dev for folder, _, _ in still]
-        free = {disk: shutil.disk_usage(folder).free for disk, (folder, _, _) in zip(disks, still, strict=True)}
+        disks = [need.folder.stat().st_dev for need in needs]
+        free = {disk: shutil.disk_usage(need.folder).free for disk, need in zip(disks, needs, strict=True)}
     except OSError as error:
-        raise wrapped_write(build, error) from None
+        raise wrapped_write(needs[-1].folder, error) from None
     for disk in dict.fromkeys(disks):
-        parts = [part for part, its_disk in zip(still, disks, strict=True) if its_disk == disk]
-        needed = sum(num_bytes for _, num_bytes, _ in parts)
+        parts = [need for need, its_disk in zip(needs, disks, strict=True) if its_disk == disk]
+        needed = sum(max(0, need.num_bytes) for need in parts)
         if needed > free[disk]:
-            _refuse(" and ".join(name for _, _, name in parts), needed, free[disk], ignore=ignore)
+            where = " and ".join(need.name for need in parts)
+            _refuse(f"{where}: {words.format(needed=needed)}, {free[disk]:,} are free", ignore=ignore)
 
 
-def _refuse(where: str, needed: int, free: int, *, ignore: bool) -> None:
-    said = f"{where}: about {needed:,} bytes are needed, {free:,} are free"
+def _refuse(said: str, *, ignore: bool) -> None:
     if not ignore:
         raise TemporaryError(
             f"{said}; make room or name another folder with --scratch, or add --ignore-space, then run again to resume"

@@ -162,14 +162,14 @@ def test_a_plan_writes_no_build_and_a_build_goes_on_from_it(tmp_path: Path, sche
     source = write_rows(tmp_path / "in.csv", [("1", "a", "d", "p"), ("2", "b", "e", "p")])
     wanted = request([source], tmp_path / "corpus", scheduler)
 
-    plan, _, build_id = plan_corpus(wanted)
+    planned = plan_corpus(wanted)
     is_dry = not (tmp_path / "corpus" / "builds").exists()
     made = build([source], tmp_path / "corpus", scheduler)
 
     assert is_dry
-    assert made.manifest.build_id == build_id
-    assert [shard.shard_id for shard in plan.shards] == [shard.shard_id for shard in made.manifest.shards]
-    assert plan.multiset_digest == made.manifest.multiset_digest
+    assert made.manifest.build_id == planned.build_id
+    assert [shard.shard_id for shard in planned.plan.shards] == [shard.shard_id for shard in made.manifest.shards]
+    assert planned.plan.multiset_digest == made.manifest.multiset_digest
 
 
 @pytest.mark.parametrize(("total", "expected"), [(0, 16_384), (3_072 * 20_000, 20_000), (10**12, 1_048_576)])

@@ -219,7 +219,7 @@ def test_rows_of_side_files_that_cannot_be_read_are_counted(
     patients.write_bytes(patients.read_bytes() + b'{"resourceType": "Patient", "id": "secret"\n')
     wanted = request([folder], tmp_path / "corpus", scheduler, columns={}, max_rejects="6%")
 
-    plan, *_ = plan_corpus(wanted)
+    plan = plan_corpus(wanted).plan
     made, _ = build_corpus(wanted)
     shown = run_command(cli, ["inspect", tmp_path / "corpus"], capsys)
 

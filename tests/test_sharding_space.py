@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from schemas.errors import TemporaryError
+from schemas.errors import IntegrityError, TemporaryError
 from schemas.verification import verify_build
+from sharding.bounds import bound
 from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli
+from sharding.config import ShardingSettings
+from sharding.inputs import SourceFile
 from sharding.sample_files import write_sample
+from sharding.sources.encodings import transcode
 from tests.builds import request, some_rows, write_rows
 from tests.commands import run_command
 
@@ -40,7 +49,7 @@ def test_a_disk_without_room_stops_the_build_before_text_is_written(
     """Temporary, with the bytes that are needed and free; with room the scan is used, and the build is whole."""
     source = write_rows(tmp_path / "in.csv", some_rows(60))
     wanted = request([source], tmp_path / "corpus", scheduler)
-    _, expected, _ = plan_corpus(wanted)
+    expected = plan_corpus(wanted).expected
     needed = expected.spill_bytes + expected.shard_bytes
 
     with monkeypatch.context() as patch:
@@ -78,7 +87,7 @@ def test_what_is_written_already_is_not_needed_again(
     """A build that was stopped before its commit goes on with just the room that is left to fill."""
     source = write_rows(tmp_path / "in.csv", some_rows(200))
     wanted = request([source], tmp_path / "corpus", scheduler)
-    _, expected, _ = plan_corpus(wanted)
+    expected = plan_corpus(wanted).expected
     with monkeypatch.context() as patch:
         patch.setattr("sharding.build.commit_build", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -97,7 +106,7 @@ def test_estimates_hold_for_notes(tmp_path: Path, scheduler: str, monkeypatch: p
     """For synthetic notes no less is expected than is written, at most eight times that; real ones compress less."""
     write_sample(tmp_path / "notes.parquet", num_records=2_000, num_departments=3, seed=3)
     wanted = request([tmp_path / "notes.parquet"], tmp_path / "corpus", scheduler, block_tokens=20_000, **SAMPLE)
-    _, expected, _ = plan_corpus(wanted)
+    expected = plan_corpus(wanted).expected
     sizes = {}
 
     def stop(folder: Path, *_: object) -> None:
@@ -129,5 +138,69 @@ def test_the_command_prints_what_would_be_written(
 
     assert lines.code == 0
     assert all(f"{value:,}" in lines.out for value in parsed["expected"].values())
+    assert all(f"{value:,}" in lines.out for value in parsed["bound"].values())
+    assert parsed["bound"]["shard_bytes"] >= parsed["expected"]["shard_bytes"]
+    assert parsed["bound"]["scratch_bytes"] >= parsed["expected"]["spill_bytes"]
     assert parsed["expected"].keys() == {"num_blocks", "spill_bytes", "shard_bytes", "worker_bytes"}
     assert [path.name for path in (tmp_path / "c").rglob("*") if path.is_file()] == ["record-id.key"]
+
+
+@given(
+    text=st.text(max_size=60),
+    encoding=st.sampled_from(["utf-8", "cp1252", "gb18030", "utf-16", "utf-32-le", "shift_jis", "koi8_r", "big5hkscs"]),
+    is_damaged=st.booleans(),
+)
+def test_no_copy_is_larger_than_its_bound(
+    tmp_path_factory: pytest.TempPathFactory, text: str, encoding: str, is_damaged: bool
+) -> None:
+    """Whatever the encoding, and whether or not the bytes are in it."""
+    path = tmp_path_factory.mktemp("in") / "in.csv"
+    path.write_bytes(text.encode("utf-8" if is_damaged else encoding, "ignore"))
+    settings = ShardingSettings.model_validate({"columns": {"text": "t"}, "encoding": encoding})
+    out = io.BytesIO()
+
+    with suppress(IntegrityError):  # not in this encoding at all
+        transcode(path, out, settings.encoding)
+    most = bound([SourceFile.found(path, "csv")], settings)
+
+    assert most.copy_bytes >= (0 if encoding == "utf-8" else len(out.getvalue()))
+    assert most.num_compressed == 0
+
+
+def test_nothing_is_read_on_a_disk_that_may_be_too_small(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies, keys and text are asked for by the sizes of the inputs, a compressed one's by the factor said."""
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(write_rows(tmp_path / "in.csv", some_rows(60)).read_bytes(), 0))
+    wanted = request([source], tmp_path / "corpus", scheduler)
+    most = bound([SourceFile.found(source, "csv")], wanted.settings)
+    needed = most.scratch_bytes + most.shard_bytes
+    said = rf"up to {needed:,} bytes may be needed, by the sizes of the inputs \(compressed ones taken for 10 times"
+
+    with monkeypatch.context() as patch:
+        _full(patch, needed - 1)
+        with pytest.raises(TemporaryError, match=said) as caught:
+            build_corpus(wanted)
+        read = [path for path in wanted.corpus.glob("scratch/*/*/*") if path.is_file()]
+        _full(patch, needed)
+        made, _ = build_corpus(wanted)
+
+    assert caught.value.exit_code == 75
+    assert read == []
+    assert verify_build(made, deep=True)
+
+
+def test_side_files_need_room_and_memory(tmp_path: Path) -> None:
+    """What is looked up is made in one worker; files of notes alone need none of that."""
+    path = write_rows(tmp_path / "in.csv", some_rows(60))
+    settings = ShardingSettings.model_validate({"columns": {"text": "t"}})
+    notes = SourceFile.found(path, "csv")
+    side, mixed = (replace(notes, use=use) for use in ("patients", "mixed"))
+
+    alone, both, one = (bound(files, settings) for files in ([notes], [notes, side], [mixed]))
+
+    assert (alone.lookup_bytes, alone.lookup_worker_bytes) == (0, 0)
+    assert both.lookup_bytes == one.lookup_bytes > notes.num_bytes
+    assert both.lookup_worker_bytes == one.lookup_worker_bytes > notes.num_bytes
+    assert both.spill_bytes == alone.spill_bytes == one.spill_bytes
