@@ -48,6 +48,12 @@ def cells_of(column: pa.ChunkedArray) -> Iterator[memoryview]:
             yield buffer[borders[index] : borders[index + 1]]
 
 
+def id_bytes(column: pa.ChunkedArray) -> NDArray[np.uint8]:
+    """A column of 16-byte ids as uint8 [rows, 16]; under a null lies anything."""
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    return np.concatenate([np.empty((0, DIGEST_BYTES), dtype=np.uint8), *map(_id_matrix, chunks)])
+
+
 def digest_sum(digests: NDArray[np.uint8]) -> int:
     """The sum of little-endian 128-bit digests modulo 2**128.
 
@@ -69,10 +75,7 @@ def _fixed_width(column: pa.ChunkedArray) -> NDArray[np.uint8]:
         numbers: NDArray[np.uint8] = column.to_numpy().astype("<i8").reshape(-1, 1).view(np.uint8)
         return numbers
     valid = column.is_valid().to_numpy()
-    if pa.types.is_fixed_size_binary(column.type):
-        cells = _matrix(b"".join(map(_fixed_bytes, column.chunks)))
-    else:
-        cells = _string_digests(column)
+    cells = id_bytes(column) if pa.types.is_fixed_size_binary(column.type) else _string_digests(column)
     part = np.zeros((len(column), 1 + DIGEST_BYTES), dtype=np.uint8)
     part[:, 0] = valid
     part[valid, 1:] = cells[valid]
@@ -90,12 +93,10 @@ def _string_digests(column: pa.ChunkedArray) -> NDArray[np.uint8]:
     return found
 
 
-def _fixed_bytes(array: pa.FixedSizeBinaryArray) -> memoryview:
-    """The cells of a chunk one after the other; under a null lies anything."""
-    if not len(array):
-        return memoryview(b"")
-    return memoryview(array.buffers()[1])[array.offset * DIGEST_BYTES : (array.offset + len(array)) * DIGEST_BYTES]
+def _id_matrix(chunk: pa.FixedSizeBinaryArray) -> NDArray[np.uint8]:
+    rows = _matrix(chunk.buffers()[1])
+    return rows[chunk.offset : chunk.offset + len(chunk)]
 
 
-def _matrix(digests: bytes) -> NDArray[np.uint8]:
+def _matrix(digests: bytes | pa.Buffer) -> NDArray[np.uint8]:
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)

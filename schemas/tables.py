@@ -18,6 +18,7 @@ from schemas.errors import IntegrityError
 
 SCHEMA_VERSION = 1
 FEATURE_PREFIX = "feature."
+JOINED_BYTES = 1 << 14
 ID_TYPE = pa.binary(16)
 
 STATUS_SCORED = "scored"
@@ -109,13 +110,16 @@ def content_digests(table: pa.Table, counts: Sequence[int]) -> list[str]:
     columns = [(f"{item.name}\x1f{item.type}\n".encode(), _parts(table.column(item.name))) for item in table.schema]
     digests, start = [], 0
     for count in counts:
-        message: list[bytes | memoryview] = [count.to_bytes(8, "little")]
+        digest = hashlib.sha256(count.to_bytes(8, "little"))
         for head, parts in columns:
-            message.append(head)
+            message: list[bytes | memoryview] = [head]
             for values, offsets in parts:
                 first, last = (int(offsets[start]), int(offsets[start + count])) if count else (0, 0)
                 message += [(last - first).to_bytes(8, "little"), values[first:last]]
-        digests.append(hashlib.sha256(b"".join(message)).hexdigest())
+            # At once, but for the large ones, which need not be copied.
+            for piece in [b"".join(message)] if sum(map(len, message)) < JOINED_BYTES else message:
+                digest.update(piece)
+        digests.append(digest.hexdigest())
         start += count
     return digests
 

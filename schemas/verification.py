@@ -32,7 +32,7 @@ from schemas.manifests import (
     DepartmentView,
     ShardEntry,
 )
-from schemas.multiset import digest_sum, multiset_hex, row_digests
+from schemas.multiset import digest_sum, id_bytes, multiset_hex, row_digests
 from schemas.seals import Seal, check_seal, label
 from schemas.tables import check, schema_fingerprint, shard_schema
 
@@ -211,8 +211,7 @@ def department_entries(shards: Sequence[ShardEntry]) -> list[DepartmentEntry]:
 
 def id_matrix(table: pa.Table) -> NDArray[np.uint8]:
     """The record ids of a table as uint8 of shape [rows, 16]."""
-    joined = b"".join(table.column("record_id").to_pylist())
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 16)
+    return id_bytes(table.column("record_id"))
 
 
 def count_repeated(ids: NDArray[np.uint8]) -> int:

@@ -17,7 +17,7 @@ from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, make_current, make_manifest
 from sharding.folders import make_closed
-from sharding.jobs import BlockJob, ShardJob, SpillJob, told
+from sharding.jobs import BlockJob, ShardJob, spill_jobs, told
 from sharding.lock import locked
 from sharding.permit import withdraw
 from sharding.plan import make_plan
@@ -28,7 +28,7 @@ from sharding.scratch_folders import clear, clear_abandoned, is_there, make_fold
 from sharding.shards import write_shard
 from sharding.sources.adapter import NOTES
 from sharding.space import Estimate, check_bound, check_space, estimate
-from sharding.spill import shard_parts, spill_block
+from sharding.spill import shard_parts, spill_blocks
 from sharding.survey import survey_inputs
 
 
@@ -152,12 +152,12 @@ def _scanned_plan(prepared: Prepared, survey: Survey, ready: ReadyBlocks, *, clu
 def _write_shards(
     request: Request, prepared: Prepared, blocks: Sequence[BlockJob], *, plan: Plan, cluster: Cluster
 ) -> None:
-    spills = [SpillJob(block, seal) for block, seal in zip(blocks, plan.assignments, strict=True)]
-    cluster.run(spill_block, spills, title="spill", unit="bytes")
+    spills = spill_jobs(blocks, plan.assignments)
+    cluster.run(spill_blocks, spills, title="spill", unit="bytes")
     for item in prepared.sealed:
         if item.file.use != NOTES:  # whoever has read a block of notes has looked after their file
             item.file.check_unchanged()
-    parts = shard_parts(prepared.scratch, num_blocks=len(blocks), num_shards=len(plan.shards))
+    parts = shard_parts(prepared.scratch, num_spills=len(spills), num_shards=len(plan.shards))
     shards = [
         ShardJob(
             shard=shard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,9 @@ from sharding.scratch import DepartmentTable, PlannedShard, Scratch
 from sharding.sources.adapter import NOTES
 from sharding.sources.adapters import source_of
 from sharding.sources.source import Source, Span
+
+LEAST_SPILLS = 32
+MOST_SPILL_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +63,26 @@ class BlockJob:
 
 @dataclass(frozen=True, slots=True)
 class SpillJob:
-    """Send one block's records to their shards."""
+    """Send the records of some blocks to their shards; each block comes with the seal of its assignment."""
 
-    block: BlockJob
-    assignment: Seal
+    number: int
+    blocks: Sequence[tuple[BlockJob, Seal]]
 
     @property
     def num_bytes(self) -> int:
         """Its share of the work."""
-        return self.block.num_bytes
+        return sum(block.num_bytes for block, _ in self.blocks)
+
+
+def spill_jobs(blocks: Sequence[BlockJob], assignments: Sequence[Seal]) -> list[SpillJob]:
+    """Give neighbouring blocks one spill file, so that a shard is in a few large parts and not in many small ones.
+
+    It depends on the blocks alone, so that a resumed build finds the files of the one before.
+    """
+    size = min(max(sum(block.num_bytes for block in blocks) // LEAST_SPILLS, 1), MOST_SPILL_BYTES)
+    ends = np.cumsum([block.num_bytes for block in blocks])
+    groups = groupby(zip(ends.tolist(), blocks, assignments, strict=True), key=lambda item: (item[0] - 1) // size)
+    return [SpillJob(number, [(block, seal) for _, block, seal in group]) for number, (_, group) in enumerate(groups)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,7 @@ class ShardJob:
     Attributes:
         shard: As planned.
         number: Of the shard in the plan.
-        parts: (block, record batch) of each part of the shard in the spill files, int64 [parts, 2].
+        parts: Where its records are in the spill files, as ``sharding.spill.shard_parts`` gives it, int64 [parts, 3].
         block_tokens: Estimated tokens per block.
         settings: Those of ``told``.
         key_path: Of the corpus' key, by which departments are known.

@@ -31,6 +31,9 @@ EMPTY_TEXT = "empty_text"
 TOO_LONG = "too_long"
 REASONS = (NULL_ID, NULL_TEXT, EMPTY_TEXT, TOO_LONG)
 
+# Rows in a run that is worth a view of its own.
+LEAST_RUN = 16
+
 BAND_STARTS = (128, 512, 1024, 4096)
 BAND_NAMES = ("0000-0127", "0128-0511", "0512-1023", "1024-4095", "4096+")
 
@@ -81,9 +84,9 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
     reasons = _reasons(rows, settings)
     rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
     sound = pa.array(reasons == 0)
-    ids = _record_ids(rows.filter(sound), key, has_id=settings.has_id)
+    ids = _record_ids(_kept(rows, reasons == 0), key, has_id=settings.has_id)
     return Records(
-        table=_shard_rows(resolved.table.filter(sound), ids, key, settings=settings),
+        table=_shard_rows(_kept(resolved.table, reasons == 0), ids, key, settings=settings),
         codes=[codes[row] for row in np.flatnonzero(reasons == 0)],
         rejected=rejected,
         departments={code: name for name, code in code_of.items()},
@@ -150,6 +153,15 @@ def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
     null_text = _is_null(rows, "text")
     conditions = [null_id, null_text, lengths == 0, lengths > settings.max_record_bytes]
     return np.select(conditions, range(1, len(conditions) + 1), default=0)
+
+
+def _kept(table: pa.Table, is_kept: NDArray[np.bool_]) -> pa.Table:
+    """Some rows, as a view: as a rule nearly all are kept, and their text is copied once, later."""
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], is_kept, [False]]).astype(np.int8)))
+    if len(borders) > len(is_kept) // LEAST_RUN:
+        return table.filter(pa.array(is_kept))
+    runs = zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+    return pa.concat_tables([table.slice(0, 0), *(table.slice(start, stop - start) for start, stop in runs)])
 
 
 def _shard_rows(rows: pa.Table, ids: pa.Array, key: RecordKey, *, settings: ShardingSettings) -> pa.Table:

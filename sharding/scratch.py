@@ -113,11 +113,12 @@ class Plan(Document):
 
 
 class SpillReceipt(Receipt):
-    """Pass 2 of one block: the shard of each record batch of the spill file."""
+    """A file of pass 2: the shard of each of its record batches, and the bytes between which they lie."""
 
     kind = "exactppl.scratch.spill"
 
     batches: list[int]
+    borders: list[int]
 
 
 class ShardReceipt(Receipt):
@@ -178,9 +179,9 @@ class Scratch:
         """
         return self.folder / "assignments" / f"{block:06d}.bin"
 
-    def spill(self, block: int) -> Path:
-        """The text of a block, grouped by shard."""
-        return self.folder / "spills" / f"{block:06d}.arrow"
+    def spill(self, number: int) -> Path:
+        """Records of some blocks, grouped by shard."""
+        return self.folder / "spills" / f"{number:06d}.arrow"
 
     def shard(self, shard_id: str) -> Path:
         """Stands for a finished shard; only its receipt exists."""

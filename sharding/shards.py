@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +22,7 @@ from sharding.identity import load_key
 from sharding.jobs import ShardJob
 from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
 from sharding.scratch import ShardReceipt, SpillReceipt, read_receipt, reusable, write_receipt
-from sharding.spill import POSITION, spill_schema
+from sharding.spill import POSITION, gather
 
 # Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
 COLUMNS_WITH_STATISTICS = ["num_bytes", "estimated_tokens"]
@@ -44,7 +42,7 @@ def write_shard(job: ShardJob) -> int:
     if reusable(marker, ShardReceipt, at=path):
         return job.number
     _check_open(job.build)
-    gathered = _gather(job)
+    gathered = gather(job.scratch, job.parts, job.settings)
     _check_positions(gathered, job)
     table = _in_order(gathered, job)
     _check_against_plan(table, job)
@@ -77,19 +75,6 @@ def _check_open(build: Path) -> None:
         raise IntegrityError(f"{label(build)}: committed while this shard was being written; run the command again")
 
 
-def _gather(job: ShardJob) -> pa.Table:
-    """This shard's record batches of all spill files."""
-    found: list[pa.RecordBatch] = []
-    for block, batches in groupby(job.parts.tolist(), key=itemgetter(0)):
-        path = job.scratch.spill(block)
-        try:
-            with pa.ipc.open_file(path) as reader:
-                found.extend(reader.get_batch(index) for _, index in batches)
-        except (pa.ArrowException, OSError):
-            raise IntegrityError(f"{label(path)}: no readable spill file; run again to make it again") from None
-    return pa.Table.from_batches(found, spill_schema(job.settings))
-
-
 def _check_positions(table: pa.Table, job: ShardJob) -> None:
     """Places are in no digest, so nothing else would tell that two records have one."""
     if job.settings.group == "none":
@@ -102,8 +87,8 @@ def _check_positions(table: pa.Table, job: ShardJob) -> None:
 
 def _check_spills(job: ShardJob) -> None:
     """So that what is damaged is named; a spill file is read by many shards, so its seal is not checked each time."""
-    for block in np.unique(job.parts[:, 0]).tolist():
-        path = job.scratch.spill(block)
+    for number in np.unique(job.parts[:, 0]).tolist():
+        path = job.scratch.spill(number)
         check_seal(path, read_receipt(path, SpillReceipt).seal)
 
 

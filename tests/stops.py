@@ -32,10 +32,11 @@ def shard_job(stopped: Prepared) -> ShardJob:
     """The task of the first shard."""
     plan = read_document(stopped.scratch.plan(), Plan)
     corpus = stopped.scratch.folder.parents[1]
+    num_spills = len(list(stopped.scratch.spill(0).parent.glob("*.arrow")))
     return ShardJob(
         shard=plan.shards[0],
         number=0,
-        parts=shard_parts(stopped.scratch, num_blocks=len(plan.assignments), num_shards=len(plan.shards))[0],
+        parts=shard_parts(stopped.scratch, num_spills=num_spills, num_shards=len(plan.shards))[0],
         block_tokens=plan.block_tokens,
         settings=told(stopped.recognised.settings),
         key_path=stopped.key_path,
