@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from fractions import Fraction
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from schemas.tables import FEATURE_PREFIX
 from sharding.departments import OnUnknown, num_clashes
 from sharding.derived import FeatureColumn
 from sharding.sources.adapters import ADAPTERS, AUTO, SOURCES, TABLE
-from sharding.sources.encodings import to_utf8
+from sharding.sources.encodings import charset, to_utf8
 
 LENGTH_BAND = "length_band"
 # The access border owns one name, the other is made from the text itself.
@@ -157,13 +156,13 @@ class ShardingSettings(Settings):
     @classmethod
     def _known_encoding(cls, name: str) -> str:
         try:
-            found = codecs.lookup(name)
+            found = charset(name)
             readable = to_utf8(ENCODING_SAMPLE.encode(name), name).decode() == ENCODING_SAMPLE
         except (LookupError, ValueError):
             readable = False
         if not readable:
             raise ValueError("unknown text encoding; Python's names are known, such as utf-8, gb18030, cp1252")
-        return "utf-8" if found.name == "utf-8-sig" else found.name
+        return "utf-8" if found == "utf-8-sig" else found
 
     @field_validator("block_tokens")
     @classmethod

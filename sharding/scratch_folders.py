@@ -129,9 +129,12 @@ def _target(scratch: Scratch) -> Path:
 
 
 def _leave_lost_place(scratch: Scratch) -> None:
-    """A scratch on a disk that is gone, or of another machine, is begun anew."""
-    if scratch.folder.is_symlink() and not _target(scratch).is_dir():
-        notice("scratch: the folder in which this build was begun is gone; it begins anew")
+    """A scratch on a disk that is gone, or of another machine, is begun anew; no link leads there any more."""
+    if scratch.folder.is_symlink() and not (place := _target(scratch)).is_dir():
+        notice(
+            f"scratch: {label(place)}, in which this build was begun, is gone; it begins anew; should that disk "
+            "come back, remove the folder by hand, since it may hold note text"
+        )
         scratch.folder.unlink()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import random
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +89,22 @@ def test_a_damaged_stream_is_an_error_that_names_the_file(tmp_path: Path, suffix
     assert list(tmp_path.iterdir()) == [path]
     assert "zebra" not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_an_error_says_how_far_a_stream_was_whole(tmp_path: Path, suffix: str, share: float) -> None:
+    """No more plain bytes than there were, and most of those before the damage."""
+    content = random.Random(0).randbytes(2_000_000)  # does not shrink, so shares of both sizes are alike
+    path = tmp_path / f"in.csv{suffix}"
+    packed = COMPRESS[suffix](content)
+    path.write_bytes(packed[: int(share * len(packed))])
+
+    with pytest.raises(IntegrityError, match=r"after at least [0-9]+ plain bytes") as caught:
+        list(plain_chunks(path))
+
+    found = int(re.findall(r"at least ([0-9]+) plain", str(caught.value))[0])
+    assert share * len(content) - 300_000 <= found <= int(share * len(packed))
 
 
 def test_what_gzip_pads_with_is_no_damage(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sharding.config import CONFIDENTIAL_ROLES, ShardingSettings
+from sharding.sources.encodings import NO_CHARSETS
 
 ROLES = {"id": "i", "text": "t", "department": "d", "patient": "p", "encounter": "e"}
 
@@ -50,7 +51,9 @@ def test_a_feature_has_a_plain_name_of_its_own(name: str) -> None:
         _settings(columns={"text": "t", "features": {name: "x"}})
 
 
-@pytest.mark.parametrize("name", ["punycode", "idna", "undefined", "rot13", "base64", "no-such", "a\0"])
+@pytest.mark.parametrize(
+    "name", [*sorted(NO_CHARSETS), "unicode_escape", "U8_escape", "rot13", "base64", "no-such", "a\0"]
+)
 def test_what_is_no_encoding_of_text_files_is_refused(name: str) -> None:
     """Codecs that Python knows, but that cannot read a file piece by piece as it was written."""
     with pytest.raises(ValidationError, match="unknown text encoding"):

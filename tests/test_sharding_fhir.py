@@ -121,6 +121,7 @@ def test_no_attachment_ends_a_build(data: str, content_type: str) -> None:
         ("6Q==", "text/plain", (None, "undecodable")),
         ("6Q==", "text/plain; charset=klingon", (None, "undecodable")),
         ("6Q==", "text/plain; charset=base64", (None, "undecodable")),
+        ("XHUwMDQx", "text/plain; charset=raw_unicode_escape", (None, "undecodable")),
         ("6Q=", "text/plain", (None, "malformed")),
         ("6Q==6Q==", "text/plain", (None, "malformed")),
         ("6_-Q", "text/plain", (None, "malformed")),

@@ -101,13 +101,16 @@ def test_another_folder_begins_anew_and_leaves_nothing_behind(
 def test_a_folder_that_is_gone_is_no_obstacle(
     wanted: Request, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A disk that was wiped, or that of another machine: the build begins anew."""
+    """A disk that was wiped, or that of another machine: the build begins anew, and what may be left is named."""
     link = _stop(wanted, monkeypatch)
-    clear(Scratch(link.resolve()))
+    place = link.resolve()
+    clear(Scratch(place))
 
     made, _ = build_corpus(replace(wanted, scratch=None))
 
-    assert "is gone; it begins anew" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"fast/disk/{place.name}, in which this build was begun, is gone; it begins anew" in said
+    assert "remove the folder by hand" in said
     assert verify_build(made, deep=True)
 
 

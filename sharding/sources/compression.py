@@ -12,7 +12,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from schemas.errors import IntegrityError
 from schemas.seals import label, opened
 
 CHUNK_BYTES = 1 << 20
+# So closely it is told what a stream held before its damage.
+PIECE_BYTES = 1 << 16
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -46,16 +48,15 @@ def plain_chunks(path: Path) -> Iterator[bytes]:
             if compression_of(path) and not file.read(1):
                 raise EOFError
             file.seek(0)
-            stream = _stream(file, compression_of(path))
-            while chunk := stream.read(CHUNK_BYTES):
-                num_bytes += len(chunk)
-                yield chunk
+            for piece in _pieces(file, compression_of(path)):
+                num_bytes += len(piece)
+                yield piece
         except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk, not the stream: ``opened`` has the words for it
             raise IntegrityError(
-                f"{label(path)}: cut or damaged after {num_bytes} plain bytes, a whole {compression_of(path)} stream "
-                "was expected; copy or compress the file again"
+                f"{label(path)}: cut or damaged after at least {num_bytes} plain bytes, a whole {compression_of(path)} "
+                "stream was expected; copy or compress the file again"
             ) from None
 
 
@@ -69,10 +70,13 @@ def plain_head(path: Path, num_bytes: int) -> bytes:
     return head[:num_bytes]
 
 
-def _stream(file: BinaryIO, compression: str | None) -> IO[bytes]:
+def _pieces(file: BinaryIO, compression: str | None) -> Iterator[bytes]:
+    """As much as there is at a time: a reader that fills a whole chunk first loses what came before the damage."""
     if compression == "gzip":
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]  # reads as one, and owns no file
-    if compression == "zstd":
-        stream: IO[bytes] = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
-        return stream
-    return file
+        stream = gzip.GzipFile(fileobj=file)
+        yield from iter(lambda: stream.read1(PIECE_BYTES), b"")
+    elif compression == "zstd":
+        frames = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+        yield from iter(lambda: frames.read(PIECE_BYTES), b"")
+    else:
+        yield from iter(lambda: file.read(CHUNK_BYTES), b"")

@@ -17,6 +17,23 @@ from sharding.sources.compression import plain_chunks
 # A lone surrogate: no encoding decodes to one, and its three bytes under "surrogatepass" are no valid UTF-8.
 _MARK = "\udc80"
 _MARK_HANDLER = "exactppl.mark"
+# Codecs of Python's own: escapes, parts of host names, tables that are still to be named. No text file is in them.
+NO_CHARSETS = frozenset(
+    {"charmap", "idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+)
+
+
+def charset(name: str) -> str:
+    """Python's name of a charset.
+
+    Raises:
+        LookupError: there is none of this name.
+        ValueError: it cannot be a name.
+    """
+    found = codecs.lookup(name).name
+    if found in NO_CHARSETS:
+        raise LookupError
+    return found
 
 
 def to_utf8(content: bytes, encoding: str) -> bytes:

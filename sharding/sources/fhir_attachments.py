@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from email.message import Message
 
+from sharding.sources.encodings import charset
 from sharding.sources.source import MALFORMED, UNDECODABLE
 
 UNSUPPORTED_MEDIA = "unsupported_media"
@@ -32,7 +33,7 @@ def text_of(data: str, *content_types: str | None) -> tuple[str | None, str | No
     Returns:
         The text and None, or None and the reason why there is no text.
     """
-    media, charset = media_and_charset(*content_types)
+    media, name = media_and_charset(*content_types)
     if media not in MEDIA_RANKS:
         return None, UNSUPPORTED_MEDIA
     try:
@@ -40,7 +41,7 @@ def text_of(data: str, *content_types: str | None) -> tuple[str | None, str | No
     except ValueError:
         return None, MALFORMED
     try:
-        text = content.decode(charset).removeprefix("\ufeff")
+        text = content.decode(charset(name)).removeprefix("\ufeff")
         text.encode("utf-8")
     except (ValueError, LookupError):  # bytes that do not fit, or no charset's name at all
         return None, UNDECODABLE
@@ -51,11 +52,11 @@ def media_and_charset(*content_types: str | None) -> tuple[str, str]:
     """The first media type that is said, in lower case, and the first charset; ``utf-8`` where none is said."""
     said = [_parsed(content_type) for content_type in content_types if content_type]
     media = next((media for media, _ in said if media), "")
-    return media, next((charset for _, charset in said if charset), DEFAULT_CHARSET)
+    return media, next((name for _, name in said if name), DEFAULT_CHARSET)
 
 
 def _parsed(content_type: str) -> tuple[str, str | None]:
     message = Message()
     message["Content-Type"] = " ".join(content_type.split())
-    charset = message.get_param("charset")
-    return content_type.partition(";")[0].strip().lower(), charset if isinstance(charset, str) else None
+    name = message.get_param("charset")
+    return content_type.partition(";")[0].strip().lower(), name if isinstance(name, str) else None
