@@ -135,13 +135,13 @@ FAMILIES = {
         },
         records={
             "7-DS-1": ("MED", "007", "0020", "60-69", "icd10-09", "DS", "male", "2180"),
-            "7-DS-2": ("UNKNOWN", "007", "20", "60-69", None, "DS", "male", "2180"),
+            "7-DS-2": ("MED", "007", "0020", "60-69", "icd10-09", "DS", "male", "2180"),
             "7-RR-1": ("Emergency Department", "007", "0020", "60-69", "icd10-09", "RR", "male", "2180"),
             "7-RR-2": ("MED", "007", "0020", "60-69", "icd10-09", "RR", "male", "2180"),
             "7-RR-3": ("Emergency Department", "007", None, "60-69", None, "RR", "male", "2180"),
         },
         ledger=BuildLedger(num_read=5, num_kept=5, duplicates={}, rejected={}),
-        unresolved={"department": 1, "diagnosis_chapter": 2},
+        unresolved={"diagnosis_chapter": 1},
     ),
     "omop": Family(
         schema=OMOP,

@@ -379,10 +379,30 @@ def test_at_any_time_the_stay_that_began_last_counts(stays: list[tuple[int, int 
 
 
 def test_services_of_other_hospital_stays_do_not_count() -> None:
-    """Ids are text: 020 is not 20."""
-    export: Export = {"discharge": [note(5)], "services": [service(0, "MED", "21"), service(0, "SURG", "020")]}
+    """Not even of one whose number begins alike."""
+    export: Export = {"discharge": [note(5)], "services": [service(0, "MED", "21"), service(0, "SURG", "200")]}
 
     assert departments_of(export) == ["UNKNOWN"]
+
+
+@pytest.mark.parametrize(("stay", "patient"), [("20", "10"), ("20.0", "10.0"), ("020", "0010"), (" 20 ", "10.")])
+def test_ids_that_were_saved_as_other_numbers_join(stay: str, patient: str) -> None:
+    """As floats or with zeros before, in notes or in side tables; patient and encounter are those of the number."""
+    ids: Cells = {"hadm_id": stay, "subject_id": patient}
+    person: Cells = {"subject_id": "10", "gender": "F", "anchor_age": "52.0", "anchor_year": "2150.0"}
+    plain: Export = {"services": [service(0, "MED")], "diagnoses_icd": [diagnosis("I10", number="1.0")]}
+    other: Export = {name: [{**row, **ids} for row in rows] for name, rows in plain.items()}
+    exports: list[Export] = [
+        {"discharge": [{**note(1), **ids}], "patients": [person], **plain},
+        {"discharge": [note(1)], "patients": [{**person, "subject_id": patient}], **other},
+    ]
+
+    found = [adapt(mimic4.ADAPTER, MIMIC4, export) for export in exports]
+
+    for adapted in found:
+        (row,) = rows_of(adapted)
+        assert (row["patient"], row["encounter"], row["department"]) == ("10", "20", "MED")
+        assert not adapted.unresolved
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", "2150-02-30 00:00:00", "01/02/2150"])

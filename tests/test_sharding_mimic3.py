@@ -143,6 +143,24 @@ def test_ages_count_from_birth_and_the_old_are_pooled(birth: str | None, band: s
     assert found.unresolved["age_band"] == (band is None)
 
 
+def test_ids_that_were_saved_as_floats_join() -> None:
+    """Patients and stays do; a record's own id and a diagnosis that begins with 0 stay as they are."""
+    ids = {"SUBJECT_ID": "22532.0", "HADM_ID": "167853.0"}
+    export = {
+        "NOTEEVENTS": [note(**ids)],
+        "SERVICES": SERVICES,
+        "DIAGNOSES_ICD": [{"SUBJECT_ID": "022532", "HADM_ID": "167853", "SEQ_NUM": "1.0", "ICD9_CODE": "0389"}],
+        "PATIENTS": [{"SUBJECT_ID": "22532.00", "GENDER": "M", "DOB": "2087-08-05 00:00:00"}],
+    }
+
+    found = adapt(mimic3.ADAPTER, MIMIC3, export)
+
+    (row,) = rows_of(found)
+    assert (row["id"], row["patient"], row["encounter"]) == ("00174", "22532", "167853")
+    assert (row["department"], row["feature.diagnosis_chapter"]) == ("CSURG", "icd09-01")
+    assert not found.unresolved
+
+
 def test_notes_alone_are_records_too() -> None:
     """Without side tables all that they would say is unknown, and counted."""
     found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [NOTE]})

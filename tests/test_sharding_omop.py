@@ -99,10 +99,15 @@ def test_the_nearest_place_tells_the_department(gone: list[str], department: str
     assert found["department"] == department
 
 
-@pytest.mark.parametrize(("site", "department"), [(None, "Clinic"), ("9", "Clinic"), ("01", "Clinic"), ("1", "Ward")])
+@pytest.mark.parametrize(
+    ("site", "department"),
+    [(None, "Clinic"), ("9", "Clinic"), ("0", "Clinic"), ("0.0", "Clinic"), ("01", "Ward"), ("1.0", "Ward")],
+)
 def test_a_place_without_a_named_care_site_is_passed_over(site: str | None, department: str) -> None:
-    """No care site, or one that nobody named; ids are text."""
-    export: Export = {**PLACES, "visit_detail": [{"visit_detail_id": "50", "care_site_id": site}]}
+    """No care site, which may be written as 0, or one that nobody named; ids are numbers."""
+    nowhere = {"care_site_id": "0", "care_site_name": "Nowhere"}
+    details = [{"visit_detail_id": "50", "care_site_id": site}]
+    export: Export = {**PLACES, "visit_detail": details, "care_site": [*SITES, nowhere]}
 
     assert record_of(NOTE, export)["department"] == department
 
@@ -148,6 +153,37 @@ def test_ages_count_from_what_is_known_of_a_birth(birth: tuple[str | None, ...],
     found = record_of(NOTE, {"person": [{"person_id": "5", **person}]})
 
     assert found["feature.age_band"] == band
+
+
+def test_zero_stands_for_no_visit_provider_or_concept() -> None:
+    """Whatever side tables say of 0; a note type that no concept matches is unknown, and counted."""
+    ids = ("visit_occurrence_id", "visit_detail_id", "provider_id", "note_class_concept_id")
+    places: Export = {
+        table: [{f"{table}_id": "0", "care_site_id": "1"}] for table in ("visit_detail", "visit_occurrence", "provider")
+    }
+    concepts = [{"concept_id": "0", "concept_name": "No matching concept"}]
+    note = {**NOTE, **dict.fromkeys(ids, "0")}
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [note], "care_site": SITES, **places, "concept": concepts})
+
+    (row,) = rows_of(found)
+    assert (row["department"], row["encounter"], row["feature.note_type"]) == ("UNKNOWN", None, None)
+    assert found.unresolved["note_type"] == 1
+
+
+@pytest.mark.parametrize("number", ["5", "5.0", "005"])
+def test_ids_that_were_saved_as_other_numbers_join(number: str) -> None:
+    """As floats or with zeros before."""
+    people = [{"person_id": number, "gender_concept_id": "8507.0", "year_of_birth": "1950.0"}]
+    visits = [{"visit_occurrence_id": "040", "care_site_id": "2", "person_id": number}]
+    note = {**NOTE, "visit_occurrence_id": "40.0", "visit_detail_id": None}
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [note], **PLACES, "person": people, "visit_occurrence": visits})
+
+    (row,) = rows_of(found)
+    assert (row["patient"], row["encounter"], row["department"]) == ("5", "40", "Clinic")
+    assert (row["feature.sex"], row["id"]) == ("male", "0071")
+    assert "encounter_of_other_patient" not in found.unresolved
 
 
 @pytest.mark.parametrize(

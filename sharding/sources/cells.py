@@ -1,4 +1,8 @@
-"""Tables of strings as polars columns, and what cells mean: blank is null, ids stay text, times become numbers."""
+"""Tables of strings as polars columns, and what cells mean: blank is null, times become numbers.
+
+Ids stay text. Those that are integers by a public schema are written in one way, since a table that went through
+another program may have them as floats or with zeros before.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,16 @@ from sharding.features import age_band, map_distinct
 
 DAY_MICROSECONDS = 86_400_000_000
 
+_INTEGER = r"^(-?)0*([0-9]+)(?:[.]0*)?$"
 
-def cells(table: pa.Table | None, names: Sequence[str]) -> pl.DataFrame:
+
+def cells(table: pa.Table | None, names: Sequence[str], *, integers: Sequence[str] = ()) -> pl.DataFrame:
     """Some columns of a table as strings without space around them.
 
     Args:
         table: Of strings; None stands for a table without rows.
         names: Columns of the result, in this order. One that the table does not have is null in every row.
+        integers: Those that hold integers: ``102.0`` and ``0102`` become ``102``; what is no integer stays as it is.
 
     Returns:
         String columns, in which a blank cell is null.
@@ -29,7 +36,10 @@ def cells(table: pa.Table | None, names: Sequence[str]) -> pl.DataFrame:
         name: table.column(name) if table is not None and name in there else pa.nulls(num_rows, pa.large_string())
         for name in names
     }
-    plain = {name: pl.col(name).str.strip_chars() for name in names}
+    stripped = {name: pl.col(name).str.strip_chars() for name in names}
+    plain = {
+        name: text.str.replace(_INTEGER, "${1}${2}") if name in integers else text for name, text in stripped.items()
+    }
     frame = pl.DataFrame(pa.table(columns))
     return frame.select(pl.when(text != "").then(text).alias(name) for name, text in plain.items())
 

@@ -24,6 +24,8 @@ SERVICES, TRANSFERS, PATIENTS, DIAGNOSES = "services", "transfers", "patients", 
 # Lookups that are not named after their table: units by hospital stay and by patient, chapters by hospital stay.
 # Whatever goes by hospital stay goes by the stay and its patient.
 UNITS, PATIENT_UNITS, CHAPTERS = "units", "patient_units", "chapters"
+# By the public schemas of both editions.
+INTEGERS = ("subject_id", "hadm_id", "seq_num", "icd_version", "anchor_age", "anchor_year")
 FEATURES = ("age_band", "diagnosis_chapter", "note_type", "sex", "year")
 CONFLICTING_SERVICES, CONFLICTING_TRANSFERS = CONFLICTING + SERVICES, CONFLICTING + TRANSFERS
 CONFLICTING_DIAGNOSES, CONFLICTING_PATIENTS = CONFLICTING + DIAGNOSES, CONFLICTING + PATIENTS

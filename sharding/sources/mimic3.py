@@ -24,6 +24,7 @@ from sharding.sources.mimic import (
     DIAGNOSES,
     FEATURES,
     FLAGS,
+    INTEGERS,
     PATIENTS,
     SERVICES,
     TRANSFERS,
@@ -51,11 +52,11 @@ _DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd9_code")
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    services = cells(sides.get(SERVICES), _SERVICE_CELLS)
-    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS).rename({"curr_careunit": "careunit"})
-    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS).rename({"icd9_code": "icd_code"})
+    services = cells(sides.get(SERVICES), _SERVICE_CELLS, integers=INTEGERS)
+    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS, integers=INTEGERS).rename({"curr_careunit": "careunit"})
+    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS, integers=INTEGERS).rename({"icd9_code": "icd_code"})
     coded = diagnoses.with_columns(icd_version=pl.lit("9"))
-    people = cells(sides.get(PATIENTS), ("subject_id", "dob", "gender"))
+    people = cells(sides.get(PATIENTS), ("subject_id", "dob", "gender"), integers=INTEGERS)
     sex = mapped(people["gender"], sex_of).alias("sex")
     return {
         **stay_lookups(services=services, transfers=transfers, diagnoses=coded),
@@ -67,7 +68,7 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     """What ISERROR marks is rejected."""
     marked = _marked(rows)
     kept = rows.filter(to_arrow(~marked))
-    notes = _timed(cells(kept, _NOTE_CELLS))
+    notes = _timed(cells(kept, _NOTE_CELLS, integers=INTEGERS))
     stays = stays_of(notes, lookups)
     people = answers(notes["subject_id"], lookups[PATIENTS])
     found = notes.select(

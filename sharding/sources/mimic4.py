@@ -24,6 +24,7 @@ from sharding.sources.mimic import (
     DIAGNOSES,
     FEATURES,
     FLAGS,
+    INTEGERS,
     PATIENTS,
     SERVICES,
     TRANSFERS,
@@ -52,10 +53,10 @@ _DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd_code", "icd_version
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    services = cells(sides.get(SERVICES), _SERVICE_CELLS)
-    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS)
-    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS)
-    people = cells(sides.get(PATIENTS), _PERSON_CELLS)
+    services = cells(sides.get(SERVICES), _SERVICE_CELLS, integers=INTEGERS)
+    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS, integers=INTEGERS)
+    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS, integers=INTEGERS)
+    people = cells(sides.get(PATIENTS), _PERSON_CELLS, integers=INTEGERS)
     sex = mapped(people["gender"], sex_of).alias("sex")
     return {
         **stay_lookups(services=services, transfers=transfers, diagnoses=diagnoses),
@@ -65,7 +66,7 @@ def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     """Nothing is rejected."""
-    notes = cells(rows, _NOTE_CELLS)
+    notes = cells(rows, _NOTE_CELLS, integers=INTEGERS)
     notes = notes.with_columns(_times(notes).alias(TIME))
     stays = stays_of(notes, lookups)
     people = answers(notes["subject_id"], lookups[PATIENTS])

@@ -8,7 +8,7 @@ is no diagnosis chapter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -46,27 +46,31 @@ KINDS = (
 )
 # Of a place: whether rows of its care site give it several names.
 _NAME_CONFLICT = "is_conflicting_name"
+# Where 0 stands for none: for concepts by the model's conventions, for other ids by common use.
+_NO_ID = "0"
+_OPTIONAL_IDS = ("care_site_id", "concept_id", "note_class_concept_id", "gender_concept_id", *PLACES.values())
+_INTEGERS = (*_OPTIONAL_IDS, "person_id", "year_of_birth", "month_of_birth", "day_of_birth")
 _NOTE_CELLS = ("person_id", "note_date", "note_datetime", "note_class_concept_id", *PLACES.values())
 _PERSON_CELLS = ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id")
 
 
 def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Of several rows with one key, the one that sorts first is taken; one without a care site or name says nothing."""
-    sites = cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
+    sites = _cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
     names = lookup(sites.rename({"care_site_id": KEY}))
-    concepts = cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
-    places = {table: cells(sides.get(table), _place_cells(table)) for table in PLACES}
+    concepts = _cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
+    places = {table: _cells(sides.get(table), _place_cells(table)) for table in PLACES}
     return {
         **{table: _place_lookup(table, frame, names=names) for table, frame in places.items()},
         **_owner_lookups(places),
-        PERSON: _person_lookup(cells(sides.get(PERSON), _PERSON_CELLS)),
+        PERSON: _person_lookup(_cells(sides.get(PERSON), _PERSON_CELLS)),
         CONCEPT: lookup(concepts.rename({"concept_id": KEY}).drop_nulls()),
     }
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     """Nothing is rejected."""
-    notes = cells(rows, _NOTE_CELLS)
+    notes = _cells(rows, _NOTE_CELLS)
     people = answers(notes["person_id"], lookups[PERSON])
     places = _places_of(notes, lookups)
     kinds = notes["note_class_concept_id"]
@@ -85,6 +89,13 @@ def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
     unsure = {CONFLICTING + PERSON: people[CONFLICT], CONFLICTING + CONCEPT: concepts[CONFLICT]}
     flags = places.select(FLAGS).with_columns(**unsure)
     return counted(to_roles(rows, found, ids="note_id", texts="note_text", rejected=Counter()), flags)
+
+
+def _cells(table: pa.Table | None, names: Sequence[str]) -> pl.DataFrame:
+    """See ``cells``; an id that stands for none is null."""
+    frame = cells(table, names, integers=_INTEGERS)
+    optional = [name for name in names if name in _OPTIONAL_IDS]
+    return frame.with_columns(pl.when(pl.col(name) != _NO_ID).then(name).alias(name) for name in optional)
 
 
 def _place_cells(table: str) -> tuple[str, ...]:
