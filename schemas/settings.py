@@ -25,6 +25,10 @@ SECTIONS = ("sharding", "scoring", "aggregate")
 OWN_TABLES = {"departments": "sharding"}
 
 
+# Of pydantic's words those that speak of its models rather than of settings.
+_WORDS = {"missing": "is needed; set it", "extra_forbidden": "there is no such setting; leave it out"}
+
+
 class Settings(BaseModel):
     """Base of each stage's settings."""
 
@@ -133,8 +137,17 @@ def _all_errors(error: ValidationError, section: str, origins: Mapping[str, str]
     lines = []
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         parts = [str(part) for part in item["loc"]]
-        path = ".".join(parts)
-        enclosing = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-        origin = next((origins[key] for key in enclosing if key in origins), "not set")
-        lines.append(f"{section}.{path or 'settings'} ({origin}): {item['msg'].removeprefix('Value error, ')}")
+        words = _WORDS.get(item["type"], item["msg"].removeprefix("Value error, ").replace("Input should", "should", 1))
+        lines.append(f"{_place(section, parts, origins)}: {words}")
     return f"{len(lines)} wrong settings: " + "; ".join(lines)
+
+
+def _place(section: str, parts: list[str], origins: Mapping[str, str]) -> str:
+    """Which setting, and who set it or its parts; settings that do not go together have no name of their own."""
+    if not parts:
+        return section
+    path = ".".join(parts)
+    within = dict.fromkeys(origin for key, origin in origins.items() if key.startswith(f"{path}."))
+    enclosing = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    origin = ", ".join(within) or next((origins[key] for key in enclosing if key in origins), "not set")
+    return f"{section}.{path} ({origin})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,19 +57,6 @@ class Address(click.ParamType[str]):
         return str(value)
 
 
-class Feature(click.ParamType[tuple[str, str]]):
-    """NAME=COLUMN, or NAME=FUNCTION(COLUMN)."""
-
-    name = "NAME=COLUMN"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split at the first equals sign."""
-        name, equals, column = str(value).partition("=")
-        if not (name and equals and column):
-            self.fail("write NAME=COLUMN, such as sex=gender_code, or NAME=FUNCTION(COLUMN)", param, ctx)
-        return name, column
-
-
 _BUILD_OPTIONS = [
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
     click.option("--out", "corpus", required=True, type=FOLDER, help="Corpus folder: holds all builds and the key."),
@@ -82,7 +69,7 @@ _BUILD_OPTIONS = [
     click.option("--time", help="Column of the record's ISO 8601 time; orders the records of a group."),
     click.option(
         "--feature",
-        type=Feature(),
+        metavar="NAME=COLUMN",
         multiple=True,
         help="Case feature for strata, again for each; or NAME=year(COLUMN), age_band, sex, icd_chapter, ...",
     ),
@@ -139,6 +126,34 @@ def request_of(flags: dict[str, Any]) -> Request:
     )
 
 
+def features_of(values: Sequence[str]) -> dict[str, str]:
+    """Column, or function of one, by feature.
+
+    Raises:
+        click.UsageError: tells every value that is no NAME=COLUMN, by its place, and every name that is given twice.
+    """
+    features: dict[str, str] = {}
+    wrong, twice = [], []
+    for place, value in enumerate(values, start=1):
+        name, _, column = value.partition("=")
+        if not (name and column):
+            wrong.append(str(place))
+        elif name in features:
+            twice.append(str(place))
+        else:
+            features[name] = column
+    problems = []
+    if wrong:
+        rule = "write NAME=COLUMN, such as sex=gender_code, or NAME=FUNCTION(COLUMN)"
+        problems.append(f"--feature, value {' and '.join(wrong)} of {len(values)}: {rule}")
+    if twice:
+        rule = "the name is given before; give each feature another name"
+        problems.append(f"--feature, value {' and '.join(twice)} of {len(values)}: {rule}")
+    if problems:
+        raise click.UsageError("; ".join(problems))
+    return features
+
+
 def _cluster(flags: dict[str, Any]) -> ClusterOptions:
     from sharding.cluster import ClusterOptions
     from sharding.schedulers import certificates
@@ -160,10 +175,7 @@ def _settings(flags: dict[str, Any]) -> ShardingSettings:
     from schemas.settings import load_settings
     from sharding.config import ShardingSettings
 
-    names = [name for name, _ in flags["feature"]]
-    if len(set(names)) < len(names):
-        raise click.UsageError("--feature: one name is given twice; give each feature another name")
     given: dict[str, Any] = {f"columns.{name}": flags[name] for name in MAPPING_FLAGS}
-    given |= {f"columns.features.{name}": column for name, column in flags["feature"]}
+    given |= {f"columns.features.{name}": column for name, column in features_of(flags["feature"]).items()}
     given |= {name: flags[name] for name in SETTING_FLAGS}
     return load_settings(ShardingSettings, "sharding", flags=given, config_file=flags["config"])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from schemas.errors import UsageError
 from schemas.settings import Settings, load_settings
@@ -188,6 +188,46 @@ def test_all_errors_are_told_at_once_with_their_origin(tmp_path: Path) -> None:
         assert part in message
 
 
+class Pair(BaseModel):
+    """A nested group that checks its fields together."""
+
+    one: int = 1
+    two: int = 2
+
+    @model_validator(mode="after")
+    def _differ(self) -> Pair:
+        if self.one == self.two:
+            raise ValueError("--one and --two are the same")
+        return self
+
+
+class Paired(Settings):
+    """Settings that are checked together, at the top and in a group."""
+
+    pair: Pair = Pair()
+    sum: int = 3
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Paired:
+        if self.sum != self.pair.one + self.pair.two:
+            raise ValueError("--sum is not that of the pair")
+        return self
+
+
+def test_settings_that_do_not_go_together_are_named_by_what_is_said_of_them() -> None:
+    """No field of the model stands for them, and nothing that was set is said not to be."""
+    said = []
+    for flags in ({"sum": 4}, {"pair.one": 5, "pair.two": 5}, {"pair.one": "x"}, {"unheard": 1}):
+        with pytest.raises(UsageError) as caught:
+            load_settings(Paired, "sharding", flags=flags, environment={})
+        said.append(str(caught.value).removeprefix("1 wrong settings: "))
+
+    assert said[0] == "sharding: --sum is not that of the pair"
+    assert said[1] == "sharding.pair (--one, --two): --one and --two are the same"
+    assert said[2].startswith("sharding.pair.one (--one): should be a valid integer")
+    assert said[3] == "sharding.unheard (--unheard): there is no such setting; leave it out"
+
+
 def test_the_winning_source_is_blamed(tmp_path: Path) -> None:
     """A wrong flag over a right file is the flag's error, and a right flag over a wrong file is none."""
     message = refusal(tmp_path, toml="[sharding]\ntarget_tokens = 5", target_tokens=-1)
@@ -203,7 +243,7 @@ def test_an_error_deep_in_a_list_knows_its_origin(tmp_path: Path) -> None:
     message = refusal(tmp_path, toml=toml)
 
     assert "sharding.sources.0.columns.note (ppl.toml [sharding]): " in message
-    assert "sharding.sources.1.path (ppl.toml [sharding]): Field required" in message
+    assert "sharding.sources.1.path (ppl.toml [sharding]): is needed; set it" in message
     assert "not set" not in message
 
 

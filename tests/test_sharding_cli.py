@@ -8,11 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.folders import open_build
 from sharding.cli import cli
-from sharding.options import Address
+from sharding.options import Address, features_of
 from tests.builds import csv_bytes, some_rows, write_rows
 from tests.commands import run_command
 
@@ -118,6 +121,27 @@ def test_all_wrong_settings_are_said_at_once(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert all(part in done.stderr for part in ("--seed", "--encoding", "--max-rejects", "columns.text"))
     assert "Traceback" not in done.stderr
+
+
+@given(st.lists(st.sampled_from(["a=x", "a=y", "b=year(x)", "c=x=y", "wrong", "=x", "d="]), max_size=6))
+def test_all_wrong_features_are_said_at_once(values: list[str]) -> None:
+    """By their places among the values: those without a name or column, and those whose name is given before."""
+    names = [value.partition("=")[0] for value in values]
+    wrong = [place for place, value in enumerate(values, start=1) if value in ("wrong", "=x", "d=")]
+    sound = [place for place in range(1, len(values) + 1) if place not in wrong]
+    twice = [place for place in sound if names[place - 1] in {names[other - 1] for other in sound if other < place}]
+
+    try:
+        features, said = features_of(values), ""
+    except click.UsageError as error:
+        features, said = {}, error.message
+
+    assert [f"value {' and '.join(map(str, places))} of" in said for places in (wrong, twice)] == [
+        bool(wrong),
+        bool(twice),
+    ]
+    assert (said == "") == (wrong == twice == [])
+    assert said or features == {name: value.partition("=")[2] for name, value in zip(names, values, strict=True)}
 
 
 def test_settings_come_from_toml_too(tmp_path: Path, scheduler: str) -> None:
