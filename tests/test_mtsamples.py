@@ -1,7 +1,7 @@
 """Real transcribed notes with a real tiny model: the same report for any ranks, workers, order, split and kill.
 
 Needs the public samples in ``../shared``; ``test_end_to_end`` holds the same laws on synthetic notes. The quick tests
-take every fortieth note, the slow ones all 4,999.
+score every hundredth note, the slow ones all 4,999.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.folders import open_build
+from schemas.partials import list_partials
 from tests import pipelines
+from tests.launches import score_here
 from tests.pipelines import Notes
 
 OPTIONS = ("--id", "note_id", "--text", "transcription", "--department", "medical_specialty")
 BY = ("department", "length_band")
 NUM_RECORDS, NUM_NULL_TEXTS, NUM_DEPARTMENTS = 4999, 33, 40
-ONE_IN = 40
+ONE_IN = 100
+MAX_LENGTH = 128  # attention of short windows is four times as fast as the model's full 512
+SHORT = ("--max-length", str(MAX_LENGTH))
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +42,7 @@ def stories260k(shared: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def some(mtsamples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every fortieth note."""
+    """Every hundredth note."""
     table = pq.read_table(mtsamples)
     path = tmp_path_factory.mktemp("some") / "notes.parquet"
     pq.write_table(table.take(list(range(0, table.num_rows, ONE_IN))), path, row_group_size=100)
@@ -77,27 +81,24 @@ def test_workers_order_files_and_format_leave_all_content_digests(mtsamples: Pat
 
 
 def test_ranks_and_a_kill_leave_every_byte_of_the_report(some: Path, stories260k: Path, tmp_path: Path) -> None:
-    """One rank, three ranks, and two killed ranks resumed by one: equal files."""
+    """One rank, and two killed ranks that three resumed: equal files."""
     corpus = pipelines.build(Notes((some,), OPTIONS), tmp_path / "corpus", workers=2)
-    expected = _report(corpus, pipelines.score(corpus, stories260k, tmp_path / "one"), tmp_path)
+    score_here(corpus, tmp_path / "one", stories260k, max_length=MAX_LENGTH)
 
-    pipelines.score(corpus, stories260k, tmp_path / "three", ranks=3)
-    pipelines.score_until_killed(corpus, stories260k, tmp_path / "killed", ranks=2, after=5)
-    pipelines.score(corpus, stories260k, tmp_path / "killed", ranks=1)
+    left = pipelines.score_until_killed(corpus, stories260k, tmp_path / "killed", *SHORT, ranks=2, after=5)
+    pipelines.score(corpus, stories260k, tmp_path / "killed", *SHORT, ranks=3)
 
-    assert _report(corpus, tmp_path / "three", tmp_path) == expected
-    assert _report(corpus, tmp_path / "killed", tmp_path) == expected
+    assert left < len(list_partials(tmp_path / "killed"))
+    assert _report(corpus, tmp_path / "killed", tmp_path) == _report(corpus, tmp_path / "one", tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_all_notes_give_one_report_for_1_2_3_and_5_ranks(whole: Path, stories260k: Path, tmp_path: Path) -> None:
     """Every file of the report of all notes is byte-identical for four world sizes and a resume with a fifth."""
-    short = ("--max-length", "128")  # attention of short windows is four times as fast as the model's full 512
-
-    runs = [pipelines.score(whole, stories260k, tmp_path / str(ranks), *short, ranks=ranks) for ranks in (1, 2, 3, 5)]
-    left = pipelines.score_until_killed(whole, stories260k, tmp_path / "killed", *short, ranks=2, after=100)
-    runs.append(pipelines.score(whole, stories260k, tmp_path / "killed", *short, ranks=4))
+    runs = [pipelines.score(whole, stories260k, tmp_path / str(ranks), *SHORT, ranks=ranks) for ranks in (1, 2, 3, 5)]
+    left = pipelines.score_until_killed(whole, stories260k, tmp_path / "killed", *SHORT, ranks=2, after=100)
+    runs.append(pipelines.score(whole, stories260k, tmp_path / "killed", *SHORT, ranks=4))
 
     reports = [_report(whole, run, tmp_path) for run in runs]
 
