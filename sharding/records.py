@@ -151,7 +151,9 @@ def _reasons(rows: pa.Table, settings: ShardingSettings) -> NDArray[np.int64]:
     lengths = pc.binary_length(text).fill_null(0).to_numpy()
     null_id = _is_null(rows, "id") if settings.has_id else np.zeros(rows.num_rows, dtype=np.bool_)
     null_text = _is_null(rows, "text")
-    conditions = [null_id, null_text, lengths == 0, lengths > settings.max_record_bytes]
+    # White space alone says nothing either; around words it is kept byte for byte.
+    empty = (lengths == 0) | pc.utf8_is_space(text).fill_null(False).to_numpy()
+    conditions = [null_id, null_text, empty, lengths > settings.max_record_bytes]
     return np.select(conditions, range(1, len(conditions) + 1), default=0)
 
 

@@ -25,7 +25,8 @@ def test_duplicates_and_rejects_are_counted_by_reason(tmp_path: Path, scheduler:
         ("3", "", "d", "p"),
         (None, "a", "d", "p"),
         ("4", "x" * 101, "d", "p"),
-        ("5", "  \t", "d", "p"),
+        ("5", "  \t\r\n\u00a0\u3000", "d", "p"),
+        ("10", " \t. \n", "d", "p"),
         ("6", "a\x00b", "d", "p"),
     ]
     source = write_rows(tmp_path / "in.csv", rows)
@@ -37,11 +38,11 @@ def test_duplicates_and_rejects_are_counted_by_reason(tmp_path: Path, scheduler:
     made = build([source, lines], tmp_path / "corpus", scheduler, max_record_bytes=100)
 
     ledger = made.manifest.ledger
-    assert ledger.num_read == 13
+    assert ledger.num_read == 14
     assert ledger.duplicates == {"identical": 1, "other_columns": 1}
     assert ledger.rejected == {
         "null_text": 1,
-        "empty_text": 1,
+        "empty_text": 2,
         "null_id": 1,
         "too_long": 1,
         "malformed": 2,
@@ -50,8 +51,8 @@ def test_duplicates_and_rejects_are_counted_by_reason(tmp_path: Path, scheduler:
     }
     assert ledger.balances
     kept = {row["raw_id"]: row["text"] for row in records_of(made)}
-    assert kept == {"1": "a", "5": "  \t", "6": "a\x00b"}
-    assert sorted(entry.num_read for entry in made.manifest.inputs) == [2, 11]
+    assert kept == {"1": "a", "10": " \t. \n", "6": "a\x00b"}
+    assert sorted(entry.num_read for entry in made.manifest.inputs) == [2, 12]
 
 
 def test_departments_that_systems_confuse_stay_apart(tmp_path: Path, scheduler: str) -> None:
