@@ -7,7 +7,7 @@ sealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -20,21 +20,37 @@ MULTISET_MODULUS = 1 << 128
 SHORT_CELL_BYTES = 48
 
 
-def row_digests(table: pa.Table) -> NDArray[np.uint8]:
+def row_digests(table: pa.Table, known: Mapping[str, NDArray[np.uint8]] | None = None) -> NDArray[np.uint8]:
     """xxh3_128 of every row of a table of strings, fixed-size binary ids and non-null int64 columns.
 
     A row's message has a fixed width: the 8 bytes of each number; for each other cell a byte that is 1, or 0 for null,
     and 16 bytes: the id itself or the xxh3_128 of a string, zeros for null. So ("ab", "c") and ("a", "bc"), or null and
     "", never meet.
 
+    Args:
+        table: The rows.
+        known: ``string_digests`` of columns for which they have been computed.
+
     Returns:
         uint8 array of shape [rows, 16].
     """
-    messages = np.concatenate([_fixed_width(column) for column in table.columns], axis=1)
+    columns = zip(table.column_names, table.columns, strict=True)
+    messages = np.concatenate([_fixed_width(column, (known or {}).get(name)) for name, column in columns], axis=1)
     width = messages.shape[1]
     buffer = messages.reshape(-1).data
     rows = (buffer[start : start + width] for start in range(0, len(buffer), width))
     return _matrix(b"".join(map(xxhash.xxh3_128_digest, rows)))
+
+
+def string_digests(column: pa.ChunkedArray) -> NDArray[np.uint8]:
+    """xxh3_128 of every string, uint8 [rows, 16]; of a null as of the empty string."""
+    if column.nbytes > SHORT_CELL_BYTES * len(column):
+        return _matrix(b"".join(map(xxhash.xxh3_128_digest, cells_of(column))))
+    encoded = column.combine_chunks().dictionary_encode()
+    names = pa.chunked_array([encoded.dictionary, pa.array([""], encoded.dictionary.type)])
+    distinct = _matrix(b"".join(map(xxhash.xxh3_128_digest, cells_of(names))))
+    found: NDArray[np.uint8] = distinct[encoded.indices.fill_null(len(distinct) - 1).to_numpy()]
+    return found
 
 
 def cells_of(column: pa.ChunkedArray) -> Iterator[memoryview]:
@@ -69,28 +85,20 @@ def multiset_hex(total: int) -> str:
     return f"{total % MULTISET_MODULUS:032x}"
 
 
-def _fixed_width(column: pa.ChunkedArray) -> NDArray[np.uint8]:
+def _fixed_width(column: pa.ChunkedArray, digests: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     """A column's part of every message, uint8 [rows, 8 or 17]."""
     if pa.types.is_integer(column.type):
         numbers: NDArray[np.uint8] = column.to_numpy().astype("<i8").reshape(-1, 1).view(np.uint8)
         return numbers
     valid = column.is_valid().to_numpy()
-    cells = id_bytes(column) if pa.types.is_fixed_size_binary(column.type) else _string_digests(column)
+    if pa.types.is_fixed_size_binary(column.type):
+        cells = id_bytes(column)
+    else:
+        cells = string_digests(column) if digests is None else digests
     part = np.zeros((len(column), 1 + DIGEST_BYTES), dtype=np.uint8)
     part[:, 0] = valid
     part[valid, 1:] = cells[valid]
     return part
-
-
-def _string_digests(column: pa.ChunkedArray) -> NDArray[np.uint8]:
-    """xxh3_128 of every string, uint8 [rows, 16]; of a null as of the empty string."""
-    if column.nbytes > SHORT_CELL_BYTES * len(column):
-        return _matrix(b"".join(map(xxhash.xxh3_128_digest, cells_of(column))))
-    encoded = column.combine_chunks().dictionary_encode()
-    names = pa.chunked_array([encoded.dictionary, pa.array([""], encoded.dictionary.type)])
-    distinct = _matrix(b"".join(map(xxhash.xxh3_128_digest, cells_of(names))))
-    found: NDArray[np.uint8] = distinct[encoded.indices.fill_null(len(distinct) - 1).to_numpy()]
-    return found
 
 
 def _id_matrix(chunk: pa.FixedSizeBinaryArray) -> NDArray[np.uint8]:

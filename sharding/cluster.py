@@ -26,7 +26,10 @@ POLL_SECONDS = 0.01
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_WITHOUT_WORKERS = 120.0
 START_ATTEMPTS = 4
-QUIET = {"logging": {"distributed": "critical", "distributed.worker": "critical", "distributed.nanny": "critical"}}
+QUIET = {
+    "logging": {"distributed": "critical", "distributed.worker": "critical", "distributed.nanny": "critical"},
+    "distributed.worker.profile.enabled": False,  # a hundred looks a second at what each worker does, for a dashboard
+}
 
 log = logging.getLogger("sharding.cluster")
 

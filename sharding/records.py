@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from schemas.multiset import cells_of, row_digests
+from schemas.multiset import cells_of, row_digests, string_digests
 from schemas.tables import FEATURE_PREFIX, ID_TYPE, shard_schema
 from sharding.config import LENGTH_BAND, ShardingSettings
 from sharding.identity import ENCOUNTER, ID_BYTES, PATIENT, RECORD, RecordKey
@@ -54,7 +54,7 @@ class Records:
 
     Attributes:
         table: Of ``shard_schema``.
-        codes: Department code of each row.
+        codes: Department code of each row, a dictionary of strings.
         rejected: Counts by (department code, reason).
         departments: Name of every department code that occurred.
         times: Microseconds since 1970 UTC of each row, int64; null where unknown.
@@ -62,7 +62,7 @@ class Records:
     """
 
     table: pa.Table
-    codes: list[str]
+    codes: pa.DictionaryArray
     rejected: Counter[tuple[str, str]]
     departments: dict[str, str | None]
     times: pa.Array
@@ -78,18 +78,18 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
         settings: Of the build.
     """
     resolved = resolve(rows, settings)
-    names = _column(resolved.table, "department").to_pylist()
-    code_of = {name: key.department_code(name) for name in set(names)}
-    codes = [code_of[name] for name in names]
+    names = _encoded(_column(resolved.table, "department"))
+    departments = {key.department_code(name): name for name in names.dictionary.to_pylist()}
+    codes = pa.DictionaryArray.from_arrays(names.indices, pa.array(departments, pa.string()))
     reasons = _reasons(rows, settings)
-    rejected = Counter((codes[row], REASONS[reasons[row] - 1]) for row in np.flatnonzero(reasons))
-    sound = pa.array(reasons == 0)
+    sound, unsound = pa.array(reasons == 0), np.flatnonzero(reasons)
+    rejected = Counter(zip(codes.take(pa.array(unsound)).to_pylist(), _names(reasons[unsound]), strict=True))
     ids = _record_ids(_kept(rows, reasons == 0), key, has_id=settings.has_id)
     return Records(
         table=_shard_rows(_kept(resolved.table, reasons == 0), ids, key, settings=settings),
-        codes=[codes[row] for row in np.flatnonzero(reasons == 0)],
+        codes=codes.filter(sound),
         rejected=rejected,
-        departments={code: name for name, code in code_of.items()},
+        departments=departments,
         times=resolved.times.filter(sound),
         unresolved=resolved.unresolved,
     )
@@ -103,18 +103,15 @@ def key_schema(settings: ShardingSettings) -> pa.Schema:
 def to_keys(records: Records, settings: ShardingSettings) -> pa.Table:
     """One row of ``key_schema`` per record: all that placing needs, and no text."""
     table = records.table
-    features = [table.column(name).to_pylist() for name in table.column_names if name.startswith(FEATURE_PREFIX)]
-    cases = list(zip(records.codes, *features, strict=True))
-    stratum_of = {case: stratum_hash(case) for case in set(cases)}
-    strata = [stratum_of[case] for case in cases]
-    texts = map(xxhash.xxh3_64_intdigest, cells_of(table.column("text")))
-    numbers = {code: code_number(code) for code in records.departments}
+    features = [_encoded(table.column(name)) for name in table.column_names if name.startswith(FEATURE_PREFIX)]
+    numbers = [code_number(code) for code in records.codes.dictionary.to_pylist()]
+    texts = string_digests(table.column("text"))
     columns = [
         table.column("record_id"),
-        _ids(row_digests(table).tobytes()),
-        pa.array(texts, pa.uint64(), size=table.num_rows),
-        pa.array(strata, pa.uint64()),
-        pa.array([numbers[code] for code in records.codes], pa.uint64()),
+        _ids(row_digests(table, {"text": texts}).tobytes()),
+        pa.array(np.ascontiguousarray(texts[:, :8]).view("<u8").reshape(-1), pa.uint64()),
+        _strata([records.codes, *features]),
+        pa.array(numbers, pa.uint64()).take(records.codes.indices),
         table.column("estimated_tokens"),
     ]
     if settings.group != "none":
@@ -128,6 +125,16 @@ def stratum_hash(case: Sequence[str | None]) -> int:
     """xxh3_64 of a department code and case features; length-prefixed, null is not the empty string."""
     parts = [b"\xff" * 8 if part is None else len(part.encode()).to_bytes(8, "little") + part.encode() for part in case]
     return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def _strata(columns: Sequence[pa.DictionaryArray]) -> pa.Array:
+    """``stratum_hash`` of every row, computed once for each case."""
+    case_of = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        combined = case_of * len(column.dictionary) + column.indices.to_numpy()
+        _, first_rows, case_of = np.unique(combined, return_index=True, return_inverse=True)
+    cases = zip(*(column.take(pa.array(first_rows)).to_pylist() for column in columns), strict=True)
+    return pa.array(map(stratum_hash, cases), pa.uint64(), size=len(first_rows)).take(pa.array(case_of))
 
 
 def code_number(code: str) -> int:
@@ -205,6 +212,15 @@ def _column(rows: pa.Table, role: str) -> pa.ChunkedArray:
     if role in rows.column_names:
         return rows.column(role)
     return pa.chunked_array([pa.nulls(rows.num_rows, pa.large_string())])
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """With null as one of the values."""
+    return column.combine_chunks().dictionary_encode(null_encoding="encode")
+
+
+def _names(reasons: NDArray[np.int64]) -> list[str]:
+    return [REASONS[reason - 1] for reason in reasons.tolist()]
 
 
 def _is_null(rows: pa.Table, role: str) -> NDArray[np.bool_]:
