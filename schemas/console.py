@@ -47,6 +47,7 @@ def launch(group: click.Group, program: str) -> int:
         hint = f" (see {program} --help)" if isinstance(error, click.UsageError) else ""
         return _failed(error.format_message() + hint, EXIT_USAGE)
     except (KeyboardInterrupt, click.Abort):
+        _forget_the_interrupt()
         return _failed("stopped by SIGINT; run the same command again to resume", EXIT_SIGINT)
     except (SystemExit, GeneratorExit):
         raise
@@ -144,6 +145,16 @@ def _rich_bar() -> RichProgress:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return RichProgress(*columns, console=Console(stderr=True))
+
+
+def _forget_the_interrupt() -> None:
+    """Let CPython know that the interrupt was dealt with.
+
+    If one comes while a string of code is run, as the decorators of dataclasses do during imports, CPython notes that
+    nobody caught it, and then ends ``python -m`` by a signal whatever code the program chose. Each run of a string
+    begins by taking that note back (``_Py_UnhandledKeyboardInterrupt`` in Python/pythonrun.c).
+    """
+    exec("")  # noqa: S102 - an empty constant
 
 
 def _failed(message: str, exit_code: int) -> int:

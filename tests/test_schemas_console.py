@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from schemas import errors
+from tests.pipelines import environment
 
 ROOT = Path(__file__).parents[1]
 SECRET = "synthetic note: chest pain"
@@ -68,6 +69,10 @@ def spam():
 @cli.command()
 def interrupt():
     raise KeyboardInterrupt
+
+@cli.command()
+def interrupt_code():
+    exec("raise KeyboardInterrupt")
 
 @cli.command()
 @click.argument("code", type=int)
@@ -227,6 +232,19 @@ def test_a_command_can_choose_its_code(command: str, code: int) -> None:
 def test_an_interrupt_is_code_130_and_one_line() -> None:
     """Ctrl-C leaves one line that says how to go on."""
     done = run("interrupt")
+
+    assert done.returncode == 130
+    assert done.stderr == "error: stopped by SIGINT; run the same command again to resume\n"
+
+
+def test_an_interrupt_within_code_that_an_import_runs_is_code_130_too(tmp_path: Path) -> None:
+    """The interpreter forgets what it noted of it, and does not end ``python -m`` by a signal after our line."""
+    (tmp_path / "demo.py").write_text(PROGRAM, encoding="utf-8")
+    command = [sys.executable, "-m", "demo", "interrupt-code"]
+
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=60
+    )
 
     assert done.returncode == 130
     assert done.stderr == "error: stopped by SIGINT; run the same command again to resume\n"
