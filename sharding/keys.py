@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import IntegrityError
+from schemas.multiset import id_bytes
 from schemas.seals import label, read_verified
 from schemas.tables import ID_TYPE
 from sharding.config import ShardingSettings
@@ -74,7 +75,4 @@ def _fill(keys: Keys, rows: slice, path: Path, receipt: ScanReceipt) -> None:
         raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
     for name in table.column_names:
         target, column = getattr(keys, _FIELDS[name]), table.column(name)
-        if column.type == ID_TYPE:
-            target[rows] = np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint8).reshape(-1, ID_TYPE.byte_width)
-        else:
-            target[rows] = column.to_numpy()
+        target[rows] = id_bytes(column) if column.type == ID_TYPE else column.to_numpy()

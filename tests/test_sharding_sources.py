@@ -66,6 +66,22 @@ def test_json_lines_survive_any_block_size(rows: list[tuple[str, str]], block_by
     assert not rejected
 
 
+@given(ROWS.filter(bool), st.sampled_from([1, 20]), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+def test_cells_are_those_that_the_csv_module_wrote(rows: list[tuple[str, str]], factor: int, quoting: int) -> None:
+    """Short or long, with quotes around or doubled within; an unquoted empty cell is null."""
+    values = [(one + "x", two * factor) for one, two in rows]
+    out = io.StringIO(newline="")
+    csv.writer(out, quoting=quoting).writerows([("a", "b"), *values])
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "in.csv"
+        path.write_bytes(out.getvalue().encode())
+        found, _ = read_all(path)
+
+    empty = "" if quoting == csv.QUOTE_ALL else None
+    assert found == [(one, two or empty) for one, two in values]
+
+
 def test_empty_is_not_null(tmp_path: Path) -> None:
     """In CSV an unquoted empty field is null, a quoted one the empty string; blank lines are no records."""
     path = tmp_path / "in.csv"

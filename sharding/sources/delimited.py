@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import DataError
 from schemas.seals import label, opened
 from sharding.sources.cutting import cut_file, read_span
-from sharding.sources.quoting import Fields, find_fields, first_record, is_closed, last_record_end, unquoted
+from sharding.sources.quoting import Fields, find_fields, first_record, is_closed, last_record_end
+from sharding.sources.ranges import ranges
 from sharding.sources.source import (
     ALL_COLUMNS,
     HEAD_BYTES,
@@ -28,9 +30,13 @@ from sharding.sources.source import (
     Header,
     Rows,
     Span,
+    decoded_table,
     row_digest,
-    string_table,
 )
+
+QUOTES_AROUND = 2
+# Below this mean, bytes are gathered one by one instead of cell by cell.
+SHORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class DelimitedSource:
             else _cells(buffer, fields, firsts + names.index(column))
             for role, column in columns.items()
         }
-        table, num_undecodable = string_table(cells)
+        table, num_undecodable = decoded_table(pa.table(cells))
         rejected = Counter({MALFORMED: num_malformed, UNDECODABLE: num_undecodable})
         yield Rows(table, +rejected, frozenset(columns))
 
@@ -98,12 +104,27 @@ def _sound_records(fields: Fields, num_columns: int) -> tuple[NDArray[np.int64],
     return firsts[good], int((~good & ~blank).sum())
 
 
-def _cells(buffer: bytes, fields: Fields, indexes: NDArray[np.int64]) -> list[bytes | None]:
-    starts, stops = fields.starts[indexes].tolist(), fields.stops[indexes].tolist()
-    raw = [buffer[start:stop] for start, stop in zip(starts, stops, strict=True)]
-    return [unquoted(cell) if cell else None for cell in raw]
+def _cells(buffer: bytes, fields: Fields, indexes: NDArray[np.int64]) -> pa.Array:
+    """Values of some sound fields, ``large_binary``; an unquoted empty field is null."""
+    num_quotes = fields.num_quotes[indexes]
+    is_quoted = num_quotes > 0
+    starts, stops = fields.starts[indexes] + is_quoted, fields.stops[indexes] - is_quoted
+    is_doubled, sizes = num_quotes > QUOTES_AROUND, stops - starts
+    if sizes.sum() <= SHORT_BYTES * len(sizes) and not is_doubled.any():
+        values = np.frombuffer(buffer, dtype=np.uint8)[ranges(starts, stops)].tobytes()
+    else:
+        cells = [buffer[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        for index in np.flatnonzero(is_doubled).tolist():
+            cells[index] = cells[index].replace(b'""', b'"')
+            sizes[index] = len(cells[index])
+        values = b"".join(cells)
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    valid = np.packbits(is_quoted | (stops > starts), bitorder="little")
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
 
 
-def _digests(buffer: bytes, fields: Fields, firsts: NDArray[np.int64], *, names: Sequence[str]) -> list[bytes | None]:
-    columns = [_cells(buffer, fields, firsts + index) for index in range(len(names))]
-    return [row_digest(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+def _digests(buffer: bytes, fields: Fields, firsts: NDArray[np.int64], *, names: Sequence[str]) -> pa.Array:
+    columns = [_cells(buffer, fields, firsts + index).to_pylist() for index in range(len(names))]
+    rows = zip(*columns, strict=True)
+    return pa.array([row_digest(zip(names, cells, strict=True)) for cells in rows], pa.large_binary())

@@ -14,9 +14,9 @@ from itertools import accumulate
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sharding.sources.keyed import HASH, KEY, hashes_of, keyed, rows_with
+from sharding.sources.ranges import ranges
 
 TIME = "time"
 # Whether the row was picked from several that differ; null where there is none.
@@ -96,11 +96,4 @@ def any_set(found: Sequence[pl.DataFrame], flag: str) -> pl.Series:
 def _rows_of(table: pa.Table, keys: pl.Series) -> pl.DataFrame:
     """The lookup's rows whose key has the hash of one of these keys."""
     starts, stops = rows_with(table, np.unique(hashes_of(keys.drop_nulls().unique().to_list())))
-    return pl.DataFrame(table.take(pa.array(_ranges(starts, stops))).drop_columns([HASH]))
-
-
-def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All numbers from each start to its stop, exclusive, one range after the other."""
-    counts = stops - starts
-    shifts = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    return shifts + np.arange(len(shifts))
+    return pl.DataFrame(table.take(pa.array(ranges(starts, stops))).drop_columns([HASH]))

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sharding.sources.ranges import ranges
 from sharding.sources.source import HEAD_BYTES
 
 QUOTE, LF, CR = 0x22, 0x0A, 0x0D
 
 Positions = NDArray[np.int64]
+
+# A file of which a smaller part than one in so many bytes is outside quotes is searched there only.
+LEAST_QUOTED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +32,14 @@ class Fields:
     Attributes:
         starts: Offset of the first byte, an opening quote included.
         stops: Offset after the last byte, a closing quote included.
+        num_quotes: Quotes of a quoted field, the doubled ones within it too; 0 if it is not quoted.
         ends_record: The field is the last one of its record.
         sound: False where text follows a closing quote, or a quote is never closed.
     """
 
     starts: Positions
     stops: Positions
+    num_quotes: Positions
     ends_record: NDArray[np.bool_]
     sound: NDArray[np.bool_]
 
@@ -43,10 +49,8 @@ def find_fields(buffer: bytes, delimiter: int) -> Fields:
     data = np.frombuffer(buffer, dtype=np.uint8)
     quotes = np.flatnonzero(data == QUOTE)
     if len(quotes) % 2 or not _is_plain(data, quotes, delimiter):
-        return _walk(buffer, delimiter)
-    marks = np.flatnonzero((data == delimiter) | (data == LF) | (data == CR))
-    marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
-    return _from_marks(data, marks)
+        return _walk(buffer, delimiter, quotes)
+    return _from_marks(data, _marks(data, quotes, delimiter), quotes)
 
 
 def last_record_end(buffer: bytes, delimiter: int) -> int:
@@ -119,7 +123,26 @@ def _is_plain(data: NDArray[np.uint8], quotes: Positions, delimiter: int) -> boo
     return bool(starts.all() and ends.all())
 
 
-def _from_marks(data: NDArray[np.uint8], marks: Positions) -> Fields:
+def _marks(data: NDArray[np.uint8], quotes: Positions, delimiter: int) -> Positions:
+    """Separators and newlines outside quotes; what is inside, which is most of a file of notes, is not looked at."""
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), quotes[1::2] + 1])
+    stops = np.append(quotes[0::2], len(data))
+    if int((stops - starts).sum()) > len(data) // LEAST_QUOTED:
+        found: Positions = np.flatnonzero(_is_border(data, delimiter))
+        is_outside = np.searchsorted(quotes, found) % 2 == 0
+    else:
+        found = ranges(starts, stops)
+        is_outside = _is_border(data[found], delimiter)
+    marks: Positions = found[is_outside]
+    return marks
+
+
+def _is_border(data: NDArray[np.uint8], delimiter: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (data == delimiter) | (data == LF) | (data == CR)
+    return found
+
+
+def _from_marks(data: NDArray[np.uint8], marks: Positions, quotes: Positions) -> Fields:
     """Fields from the separators and newlines outside quotes; a CRLF is one newline."""
     after_cr = np.zeros(len(marks), dtype=np.bool_)
     after_cr[1:] = (data[marks[1:]] == LF) & (data[marks[:-1]] == CR) & (marks[1:] == marks[:-1] + 1)
@@ -131,18 +154,23 @@ def _from_marks(data: NDArray[np.uint8], marks: Positions) -> Fields:
         stops, ends_record = np.append(stops, len(data)), np.append(ends_record, True)
     else:
         starts = starts[:-1]
-    return Fields(starts, stops, ends_record, np.ones(len(starts), dtype=np.bool_))
+    num_quotes = _num_quotes(data, quotes, starts, stops)
+    return Fields(starts, stops, num_quotes, ends_record, np.ones(len(starts), dtype=np.bool_))
 
 
-def _walk(buffer: bytes, delimiter: int) -> Fields:
+def _walk(buffer: bytes, delimiter: int, quotes: Positions) -> Fields:
     found = list(_walk_fields(buffer, delimiter))
-    starts, stops, ends_record, sound = zip(*found, strict=True) if found else ((), (), (), ())
-    return Fields(
-        np.array(starts, dtype=np.int64),
-        np.array([len(buffer) if stop < 0 else stop for stop in stops], dtype=np.int64),
-        np.array(ends_record, dtype=np.bool_),
-        np.array(sound, dtype=np.bool_),
-    )
+    columns = zip(*found, strict=True) if found else ((), (), (), ())
+    starts, stops, ends_record, sound = (np.array(column, dtype=np.int64) for column in columns)
+    stops = np.where(stops < 0, len(buffer), stops)
+    num_quotes = _num_quotes(np.frombuffer(buffer, dtype=np.uint8), quotes, starts, stops)
+    return Fields(starts, stops, num_quotes, ends_record.astype(np.bool_), sound.astype(np.bool_))
+
+
+def _num_quotes(data: NDArray[np.uint8], quotes: Positions, starts: Positions, stops: Positions) -> Positions:
+    counts: Positions = np.searchsorted(quotes, stops) - np.searchsorted(quotes, starts)
+    counts[(stops == starts) | (data[np.minimum(starts, len(data) - 1)] != QUOTE)] = 0
+    return counts
 
 
 def _walk_fields(buffer: bytes, delimiter: int, *, start: int = 0) -> Iterator[tuple[int, int, bool, bool]]:
