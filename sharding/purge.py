@@ -39,7 +39,8 @@ def builds_named(corpus: Path, build_ids: Sequence[str]) -> list[str]:
         IntegrityError: which build is current cannot be told.
     """
     refused = {path.stem for path in (corpus / REFUSED_FOLDER).glob("b-*.json")}
-    there = refused | {path.name for path in _build_folders(corpus)}
+    has_builds = not refused or is_there(corpus / BUILDS_FOLDER)  # a plan can be refused before there is any build
+    there = refused | {path.name for path in (_build_folders(corpus) if has_builds else [])}
     unknown = [build_id for build_id in build_ids if build_id not in there]
     if unknown:
         raise UsageError(

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.documents import read_document
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
 from schemas.manifests import BuildLedger, Refusal
 from schemas.verification import verify_build
-from sharding.build import build_corpus
+from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli
 from sharding.config import ShardingSettings
 from sharding.limits import Counted, breaches, check_limits
+from sharding.purge import builds_named, purge
 from sharding.scratch import scratch_of
 from tests.builds import request, write_rows
 from tests.commands import run_command
@@ -88,6 +89,23 @@ def test_a_refusal_does_not_hinder_others(tmp_path: Path, scheduler: str, capsys
     assert not path.parent.exists()
     assert [folder.name for folder in (refused.corpus / "builds").iterdir()] == [made.manifest.build_id]
     assert open_build(refused.corpus).manifest == made.manifest
+
+
+def test_a_refused_plan_can_be_purged_where_there_is_no_build(tmp_path: Path, scheduler: str) -> None:
+    """A plan makes no folder of builds; its ledger goes by the same command, and an unknown id is refused."""
+    wanted = request([write_rows(tmp_path / "in.csv", ROWS)], tmp_path / "corpus", scheduler)
+    with pytest.raises(DataError):
+        plan_corpus(wanted)
+    (path,) = (wanted.corpus / "refused").iterdir()
+
+    with pytest.raises(UsageError, match="no build b-0123456789abcdef among its 1"):
+        builds_named(wanted.corpus, [BUILD_ID])
+    (purged,) = purge(wanted.corpus, builds_named(wanted.corpus, [path.stem]), dry_run=False)
+
+    assert purged.num_bytes > 0
+    assert not path.parent.exists()
+    assert not (wanted.corpus / "builds").exists()
+    assert not (wanted.corpus / "scratch").exists()
 
 
 @given(
