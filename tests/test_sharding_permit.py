@@ -22,7 +22,7 @@ from sharding.scan import scan_block
 from sharding.scratch import Plan, Scratch, Survey
 from sharding.scratch_folders import clear, make_folder, start_over
 from sharding.shards import write_shard
-from sharding.spill import spill_block
+from sharding.spill import spill_blocks
 from tests.builds import KEY, request, some_rows, write_rows
 from tests.stops import shard_job, stopped_build
 
@@ -117,7 +117,7 @@ def test_a_task_that_reads_while_its_scratch_is_cleared_ends(stopped: Prepared, 
         ended = (
             pool.submit(scan_block, block)
             if task == "scan"
-            else pool.submit(spill_block, SpillJob(block, plan.assignments[0]))
+            else pool.submit(spill_blocks, SpillJob(0, [(block, plan.assignments[0])]))
         )
         with key.open("wb") as pipe:  # opened as soon as the task reads
             clear(Scratch(stopped.scratch.folder))
