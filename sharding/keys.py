@@ -64,15 +64,30 @@ def load_scan(num_blocks: int, scratch: Scratch, settings: ShardingSettings) -> 
     return Scanned(receipts, keys)
 
 
+def record_ids(block: int, scratch: Scratch) -> pa.FixedSizeBinaryArray:
+    """Ids of a block's records in their order, as pass 1 has made them.
+
+    Raises:
+        IntegrityError: the key table is absent or damaged.
+    """
+    path = scratch.keys(block)
+    return _read(path, read_receipt(path, ScanReceipt)).column("record_id").combine_chunks()
+
+
 def _fill(keys: Keys, rows: slice, path: Path, receipt: ScanReceipt) -> None:
+    table = _read(path, receipt)
+    for name in table.column_names:
+        target, column = getattr(keys, _FIELDS[name]), table.column(name)
+        target[rows] = id_bytes(column) if column.type == ID_TYPE else column.to_numpy()
+
+
+def _read(path: Path, receipt: ScanReceipt) -> pa.Table:
     content = read_verified(path, receipt.seal)
     try:
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
             table = reader.read_all()
     except (pa.ArrowException, OSError):
         raise IntegrityError(f"{label(path)}: no readable key table; run again to make it again") from None
-    if table.num_rows != rows.stop - rows.start:
-        raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {rows.stop - rows.start} were scanned; run again")
-    for name in table.column_names:
-        target, column = getattr(keys, _FIELDS[name]), table.column(name)
-        target[rows] = id_bytes(column) if column.type == ID_TYPE else column.to_numpy()
+    if table.num_rows != receipt.num_records:
+        raise IntegrityError(f"{label(path)}: {table.num_rows} keys, {receipt.num_records} were scanned; run again")
+    return table

@@ -69,13 +69,16 @@ class Records:
     unresolved: Counter[str]
 
 
-def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Records:
+def to_records(
+    rows: pa.Table, key: RecordKey, settings: ShardingSettings, *, ids: pa.FixedSizeBinaryArray | None = None
+) -> Records:
     """Make shard rows.
 
     Args:
         rows: A source's table: one string column per mapped role.
         key: The corpus' key.
         settings: Of the build.
+        ids: Record ids that pass 1 has made of the sound rows; those of later rows may follow.
     """
     resolved = resolve(rows, settings)
     names = _encoded(_column(resolved.table, "department"))
@@ -84,9 +87,11 @@ def to_records(rows: pa.Table, key: RecordKey, settings: ShardingSettings) -> Re
     reasons = _reasons(rows, settings)
     sound, unsound = pa.array(reasons == 0), np.flatnonzero(reasons)
     rejected = Counter(zip(codes.take(pa.array(unsound)).to_pylist(), _names(reasons[unsound]), strict=True))
-    ids = _record_ids(_kept(rows, reasons == 0), key, has_id=settings.has_id)
+    num_sound = len(reasons) - len(unsound)
+    if ids is None or len(ids) < num_sound:
+        ids = _record_ids(_kept(rows, reasons == 0), key, has_id=settings.has_id)
     return Records(
-        table=_shard_rows(_kept(resolved.table, reasons == 0), ids, key, settings=settings),
+        table=_shard_rows(_kept(resolved.table, reasons == 0), ids.slice(0, num_sound), key, settings=settings),
         codes=codes.filter(sound),
         rejected=rejected,
         departments=departments,

@@ -23,6 +23,7 @@ from schemas.tables import shard_schema
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey, load_key
 from sharding.jobs import BlockJob, SpillJob
+from sharding.keys import record_ids
 from sharding.plan import DROPPED
 from sharding.reading import read_block
 from sharding.records import to_records
@@ -124,9 +125,9 @@ def _placed(
     block: BlockJob, assignment: NDArray[np.int32], key: RecordKey, *, settings: ShardingSettings
 ) -> Iterator[tuple[pa.Table, NDArray[np.int32]]]:
     """The block's records with the shard of each, in parts."""
-    start = 0
+    ids, start = record_ids(block.number, block.scratch), 0
     for rows in read_block(block):
-        table = to_records(rows.table, key, settings).table
+        table = to_records(rows.table, key, settings, ids=ids.slice(start)).table
         placed = assignment[:, start : start + table.num_rows]
         start += table.num_rows
         if placed.shape[1] < table.num_rows:
