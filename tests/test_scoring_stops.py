@@ -38,7 +38,7 @@ NUM_BLOCKS = 30
 @pytest.fixture(scope="module")
 def long_build(tmp_path_factory: pytest.TempPathFactory) -> MadeBuild:
     """A build that takes a while: 60 long notes in 30 blocks; read only."""
-    return make_build(tmp_path_factory.mktemp("long"), notes(60, 30))
+    return make_build(tmp_path_factory.mktemp("long"), notes(60, 15))
 
 
 @pytest.fixture(scope="module")

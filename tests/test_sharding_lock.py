@@ -19,11 +19,12 @@ from tests.builds import build, request, some_rows, write_rows
 
 ROOT = Path(__file__).parents[1]
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--target-tokens", "200"]
+NUM_RECORDS = 400
 
 
 def test_two_equal_builds_at_once_make_one_whole_build(tmp_path: Path, scheduler: str) -> None:
     """One process ends with 0, the other with 0 or 75, and the build passes deep verification."""
-    source = write_rows(tmp_path / "in.csv", some_rows(2_000))
+    source = write_rows(tmp_path / "in.csv", some_rows(NUM_RECORDS))
     options = ["--out", str(tmp_path / "corpus"), *MAPPING, "--scheduler", scheduler]
     command = [sys.executable, "-m", "sharding", "build", str(source), *options]
 
@@ -33,7 +34,7 @@ def test_two_equal_builds_at_once_make_one_whole_build(tmp_path: Path, scheduler
     codes = sorted(process.returncode for process in processes)
     assert codes in ([0, 0], [0, 75]), errors
     assert codes == [0, 0] or any("another build of the same inputs is at work" in said for said in errors)
-    assert verify_build(open_build(tmp_path / "corpus"), deep=True)["records"] == 2_000
+    assert verify_build(open_build(tmp_path / "corpus"), deep=True)["records"] == NUM_RECORDS
     assert not (tmp_path / "corpus" / "scratch").exists()
 
 
