@@ -6,11 +6,15 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.models import make_model
+
+if TYPE_CHECKING:
+    from tests.calm import Calm
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere: tests never ask the network
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +48,14 @@ def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def tiny_llama(model_of: Callable[[str], Path]) -> Path:
     """A Llama-shaped model folder whose tokenizer has BOS and EOS and adds BOS itself; read only."""
     return model_of("llama")
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    """A build of 600 notes that nobody disturbed; read only."""
+    from tests.calm import make_calm
+
+    return make_calm(tmp_path_factory.mktemp("calm"))
 
 
 @pytest.fixture(scope="session")

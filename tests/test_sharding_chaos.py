@@ -1,6 +1,7 @@
 """Whatever is killed at whatever moment, running the command again ends with the calm build, and nothing besides.
 
-Each run has a seed, which says whom SIGKILL hits and when; the moment is a share of the time that a calm build takes.
+Each run has a seed, which says whom SIGKILL hits and when: at a number of finished files of one phase, so that every
+phase is hit on any machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,53 +20,69 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schemas.folders import Build, open_build
+from schemas.folders import open_build
 from schemas.verification import verify_build
-from sharding.sample_files import write_sample
-from tests.builds import KEY
+from tests.calm import BLOCK_BYTES, ROOT, SECONDS, Calm, check_calm, finish, running
 from tests.daskprocesses import DaskProcesses
 
-ROOT = Path(__file__).parents[1]
-MAPPING = ["--id", "note_id", "--text", "text", "--department", "department"]
 VICTIMS = ("worker", "client", "scheduler")
+# What each phase leaves in the corpus, file by file.
+FILES = {
+    "pass 1": "scratch/*/keys/*.json",
+    "planning": "scratch/*/assignments/*.bin",
+    "spill": "scratch/*/spills/*.json",
+    "shards": "scratch/*/shards/*.json",
+    "commit": "scratch/*/shards/*.json",
+}
+PHASES = list(FILES)
 NUM_RUNS = 30
 NUM_FAST_RUNS = 3
-SECONDS = 120
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What every build here is made of."""
+class Aim:
+    """The progress at which a build is hit: a share of the files of one phase."""
 
-    notes: Path
-    key: Path
+    corpus: Path
+    phase: str
+    share: float
+    calm: Calm
 
-    def command(self, corpus: Path, *more: str) -> list[str]:
-        """The same build elsewhere."""
-        program = [sys.executable, "-m", "sharding", "build", str(self.notes), "--out", str(corpus)]
-        cuts = ["--read-block-bytes", "60000", "--target-tokens", "20000", "--block-tokens", "5000"]
-        return [*program, *MAPPING, "--record-key", str(self.key), *cuts, *more]
+    def is_reached(self) -> bool:
+        """As many of the phase's files are there as were drawn, or a later phase has begun."""
+        now = self.phase_now()
+        if PHASES.index(now) > PHASES.index(self.phase):
+            return True
+        return now == self.phase and self._count(FILES[now]) >= 1 + int(self.share * self._most())
+
+    def phase_now(self) -> str:
+        """The phase that left the latest files; the commit begins when all shards are there."""
+        if self._count(FILES["shards"]) == self._num_shards() or self._count("builds/*/COMMITTED"):
+            return "commit"
+        begun = [phase for phase in PHASES[:-1] if self._count(FILES[phase])]
+        return begun[-1] if begun else PHASES[0]
+
+    def _count(self, pattern: str) -> int:
+        return len(list(self.corpus.glob(pattern)))
+
+    def _num_shards(self) -> int:
+        return len(self.calm.build.manifest.shards)
+
+    def _most(self) -> int:
+        """How many of the phase's files can be waited for, beyond the first."""
+        if self.phase == "pass 1":
+            return self.calm.inputs.notes.stat().st_size // BLOCK_BYTES - 1
+        return self._num_shards() - 2 if self.phase == "shards" else 1
 
 
-@dataclass(frozen=True)
-class Calm:
-    """A build without trouble: its inputs, what came of it, and how long it took."""
+def test_the_runs_kill_everybody_in_every_phase() -> None:
+    """Over all seeds each victim is hit in each phase in which it lives."""
+    drawn = {_drawn(seed) for seed in range(NUM_RUNS)}
 
-    inputs: Inputs
-    build: Build
-    seconds: float
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
-    """600 synthetic notes in 3 departments, some of them duplicates and some rejects."""
-    folder = tmp_path_factory.mktemp("calm")
-    write_sample(folder / "notes.jsonl", num_records=600, num_departments=3, seed=5)
-    (folder / "test.key").write_text(KEY)
-    inputs = Inputs(folder / "notes.jsonl", folder / "test.key")
-    started = time.monotonic()
-    _finish(inputs.command(folder / "corpus", "--workers", "2"))
-    return Calm(inputs, open_build(folder / "corpus"), time.monotonic() - started)
+    assert drawn == {("client", phase) for phase in PHASES} | {
+        (victim, phase) for victim in ("worker", "scheduler") for phase in PHASES[:-1]
+    }
 
 
 @pytest.mark.parametrize("seed", range(NUM_FAST_RUNS))
@@ -87,18 +103,18 @@ def test_sigterm_ends_a_build_within_ten_seconds(calm: Calm, tmp_path: Path, sha
     """With code 143, or 0 where the build was through; then it is resumed."""
     corpus = tmp_path / "corpus"
     command = calm.inputs.command(corpus, "--workers", "2")
-    with _running(command) as process:
+    with running(command) as process:
         time.sleep(calm.seconds * share)
         process.send_signal(signal.SIGTERM)
         started = time.monotonic()
         code = process.wait(timeout=SECONDS)
         took = time.monotonic() - started
 
-    _finish(command)
+    finish(command)
 
     assert code in (0, 143)
     assert took < 10
-    _check_calm(corpus, calm)
+    check_calm(corpus, calm)
 
 
 @pytest.mark.parametrize("what", ["scratch", "corpus"])
@@ -115,8 +131,8 @@ def test_a_full_disk_is_temporary_and_resumable(calm: Calm, tmp_path: Path, what
             calm.inputs.command(corpus, *flags), cwd=ROOT, capture_output=True, text=True, check=False
         )
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True, capture_output=True)
-        _finish(calm.inputs.command(corpus, *flags))
-        _check_calm(corpus, calm)
+        finish(calm.inputs.command(corpus, *flags))
+        check_calm(corpus, calm)
 
     for done in (checked, full):
         assert done.returncode == 75, done.stderr
@@ -131,12 +147,12 @@ def test_builders_of_the_same_inputs_do_not_meet(calm: Calm, tmp_path: Path) -> 
     command = calm.inputs.command(corpus, "--workers", "1")
 
     codes = _codes_of([command] * 3)
-    again = [_finish(command) for code in codes if code == 75]
+    again = [finish(command) for code in codes if code == 75]
 
     assert set(codes) <= {0, 75}
     assert 0 in codes
     assert all("already built" in said for said in again)
-    _check_calm(corpus, calm)
+    check_calm(corpus, calm)
 
 
 def test_builders_of_other_inputs_do_not_disturb_each_other(calm: Calm, tmp_path: Path) -> None:
@@ -147,7 +163,7 @@ def test_builders_of_other_inputs_do_not_disturb_each_other(calm: Calm, tmp_path
     codes = _codes_of(commands)
     for command, code in zip(commands, codes, strict=True):
         if code == 75:
-            _finish(command)
+            finish(command)
 
     assert set(codes) <= {0, 75}
     builds = sorted((corpus / "builds").iterdir())
@@ -159,43 +175,59 @@ def test_builders_of_other_inputs_do_not_disturb_each_other(calm: Calm, tmp_path
     assert not (corpus / "scratch").exists()
 
 
+def _drawn(seed: int) -> tuple[str, str]:
+    """Whom a run kills, and in which phase; workers and scheduler are sent home before the commit."""
+    victim = VICTIMS[seed % len(VICTIMS)]
+    phases = PHASES if victim == "client" else PHASES[:-1]
+    return victim, phases[(seed % len(VICTIMS) + seed // len(VICTIMS)) % len(phases)]
+
+
 def _kill_and_resume(calm: Calm, tmp_path: Path, seed: int) -> None:
-    """One run of chaos."""
+    """One run of chaos; a phase can be over before the signal is there, and then the run is made once more."""
     draws = random.Random(seed)
-    victim, share = VICTIMS[seed % len(VICTIMS)], draws.random()
-    corpus = tmp_path / "corpus"
-    if victim == "scheduler":
-        _kill_scheduler(calm, tmp_path, share)
-    else:
-        with _running(calm.inputs.command(corpus, "--workers", "2")) as process:
-            time.sleep(calm.seconds * (0.2 + 0.8 * share))
-            if victim == "client":
-                process.kill()
-            else:
-                _kill_a_worker(process.pid, draws)
-            code = process.wait(timeout=SECONDS)
-        assert code in ((0,) if victim == "worker" else (0, -signal.SIGKILL))
+    victim, phase = _drawn(seed)
+    kill = _kill_scheduler if victim == "scheduler" else _kill_process
+    hit: list[str] = []
+    while phase not in hit and len(hit) < ATTEMPTS:
+        folder = tmp_path / str(len(hit))
+        aim = Aim(folder / "corpus", phase, draws.random(), calm)
+        hit.append(kill(aim, folder, victim, draws))
 
-    _finish(calm.inputs.command(corpus, "--workers", "1"))
+        finish(calm.inputs.command(aim.corpus, "--workers", "1"))
 
-    _check_calm(corpus, calm)
+        check_calm(aim.corpus, calm)
+    assert phase in hit, f"seed {seed}: the {victim} was to be killed in {phase}, and was in {hit}"
 
 
-def _kill_scheduler(calm: Calm, tmp_path: Path, share: float) -> None:
-    """The client loses its scheduler at some moment after the survey; it ends by itself, as temporary."""
-    corpus = tmp_path / "corpus"
-    cluster = DaskProcesses(tmp_path / "dask")
+def _kill_process(aim: Aim, _folder: Path, victim: str, draws: random.Random) -> str:
+    """SIGKILL for the client, or for one of its workers, which costs it nothing; the phase that was hit."""
+    with running(aim.calm.inputs.command(aim.corpus, "--workers", "2")) as process:
+        _wait_for(lambda: process.poll() is not None or aim.is_reached())
+        if victim == "client":
+            process.kill()
+        else:
+            _kill_a_worker(process.pid, draws)
+        hit = aim.phase_now()
+        code = process.wait(timeout=SECONDS)
+    assert code in ((0,) if victim == "worker" else (0, -signal.SIGKILL))
+    return hit
+
+
+def _kill_scheduler(aim: Aim, folder: Path, _victim: str, _draws: random.Random) -> str:
+    """The client loses its scheduler, and ends by itself, as temporary; the phase that was hit."""
+    cluster = DaskProcesses(folder / "dask")
     try:
         cluster.start_scheduler()
         cluster.start_worker("one")
-        with _running(calm.inputs.command(corpus, *cluster.client_flags)) as process:
-            _wait_for(lambda: process.poll() is not None or any(corpus.glob("scratch/*/survey.json")))
-            time.sleep(0.5 * calm.seconds * share)
+        with running(aim.calm.inputs.command(aim.corpus, *cluster.client_flags)) as process:
+            _wait_for(lambda: process.poll() is not None or aim.is_reached())
             cluster.kill("scheduler")
+            hit = aim.phase_now()
             code = process.wait(timeout=SECONDS)
     finally:
         cluster.close()
     assert code in (0, 75)
+    return hit
 
 
 def _kill_a_worker(parent: int, draws: random.Random) -> None:
@@ -207,39 +239,6 @@ def _kill_a_worker(parent: int, draws: random.Random) -> None:
             os.kill(draws.choice(workers), signal.SIGKILL)
     except (psutil.Error, ProcessLookupError):
         return  # it ended meanwhile
-
-
-def _check_calm(corpus: Path, calm: Calm) -> None:
-    """The corpus holds the calm build, byte for byte in what matters, and not one file more."""
-    made = open_build(corpus)
-    assert made.manifest.content_digest == calm.build.manifest.content_digest
-    assert made.manifest.multiset_digest == calm.build.manifest.multiset_digest
-    assert made.manifest.ledger == calm.build.manifest.ledger
-    assert made.manifest.ledger.balances
-    assert verify_build(made, deep=True)["records"] == made.manifest.ledger.num_kept
-    assert sorted(path.name for path in corpus.iterdir()) == ["CURRENT", "builds"]
-    assert [path.name for path in (corpus / "builds").iterdir()] == [made.manifest.build_id]
-
-
-@contextmanager
-def _running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(timeout=SECONDS)
-
-
-def _finish(command: list[str]) -> str:
-    """Run to the end, again while something passes (a killed builder's workers may take a moment to go)."""
-    for _ in range(3):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
-        if done.returncode != 75:
-            break
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def _codes_of(commands: list[list[str]]) -> list[int]:
@@ -254,7 +253,7 @@ def _wait_for(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < until
-        time.sleep(0.01)
+        time.sleep(0.002)
 
 
 @contextmanager
