@@ -10,7 +10,7 @@ from tests.daskprocesses import dask_processes
 
 
 def test_a_second_client_of_the_same_scheduler_makes_the_calm_build(calm: Calm, tmp_path: Path) -> None:
-    """SIGKILL for the first one in the first pass and in the last: equal digests, and no file of its workers is left."""
+    """SIGKILL for the first one in the first pass and in the last: equal digests, and its workers leave no file."""
     with dask_processes(tmp_path / "dask", workers=["one", "two"]) as cluster:
         for name in ("keys", "shards"):
             corpus = tmp_path / name
