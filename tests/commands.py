@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import pytest
 
 from schemas.console import launch
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ def run_command(group: click.Group, arguments: list[object], capsys: pytest.Capt
         code = launch(group, "python -m test")
     captured = capsys.readouterr()
     return Outcome(code, captured.out, captured.err)
+
+
+def run_sharding(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """``python -m sharding ARGUMENTS`` in a process of its own."""
+    command = [sys.executable, "-m", "sharding", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 @contextmanager

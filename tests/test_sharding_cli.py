@@ -17,15 +17,10 @@ from schemas.folders import open_build
 from sharding.cli import cli
 from sharding.options import Address, features_of
 from tests.builds import csv_bytes, some_rows, write_rows
-from tests.commands import run_command
+from tests.commands import run_command, run_sharding
 
 ROOT = Path(__file__).parents[1]
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--patient", "mrn"]
-
-
-def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sharding", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +28,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, scheduler: str) -> tuple[Pa
     """A corpus built by the command, and what the command said."""
     folder = tmp_path_factory.mktemp("cli")
     source = write_rows(folder / "in.csv", some_rows(40))
-    done = _run("build", source, "--out", folder / "corpus", *MAPPING, "--scheduler", scheduler, "--json")
+    done = run_sharding("build", source, "--out", folder / "corpus", *MAPPING, "--scheduler", scheduler, "--json")
     return folder / "corpus", done
 
 
@@ -42,7 +37,7 @@ def test_help_is_fast(command: list[str]) -> None:
     """Nothing heavy is imported to say what a command does."""
     started = time.monotonic()
 
-    done = _run(*command, "--help")
+    done = run_sharding(*command, "--help")
 
     assert done.returncode == 0
     assert "Usage: python -m sharding" in done.stdout
@@ -82,7 +77,7 @@ def test_inspect_shows_names_only_when_asked(corpus: tuple[Path, subprocess.Comp
     """Codes by default, names with ``--names``; the table and the object agree."""
     folder, _ = corpus
 
-    table, named, parsed = (_run("inspect", folder, *more) for more in ([], ["--names"], ["--json"]))
+    table, named, parsed = (run_sharding("inspect", folder, *more) for more in ([], ["--names"], ["--json"]))
 
     assert "Cardiology" not in table.stdout + parsed.stdout
     assert "Cardiology" in named.stdout
@@ -98,9 +93,9 @@ def test_verify_names_a_damaged_file_and_exits_65(
     path = next((open_build(folder).folder / "shards").rglob("*.parquet"))
     content = path.read_bytes()
 
-    intact = [_run("verify", folder), _run("verify", folder, "--deep", "--json")]
+    intact = [run_sharding("verify", folder), run_sharding("verify", folder, "--deep", "--json")]
     path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
-    damaged = _run("verify", folder, "--deep")
+    damaged = run_sharding("verify", folder, "--deep")
     path.write_bytes(content)
 
     assert [done.returncode for done in intact] == [0, 0]
@@ -116,7 +111,7 @@ def test_all_wrong_settings_are_said_at_once(tmp_path: Path) -> None:
 
     wrong = ["--seed", "x", "--encoding", "no-such", "--max-rejects", "-1", "--source", "table"]
 
-    done = _run("build", source, "--out", tmp_path / "c", *wrong)
+    done = run_sharding("build", source, "--out", tmp_path / "c", *wrong)
 
     assert done.returncode == 2
     assert all(part in done.stderr for part in ("--seed", "--encoding", "--max-rejects", "columns.text"))
@@ -154,8 +149,8 @@ def test_settings_come_from_toml_too(tmp_path: Path, scheduler: str) -> None:
     )
     by_flags = [*MAPPING[:6], "--feature", "person=mrn", "--seed", "4"]
 
-    one = _run("build", source, "--out", tmp_path / "c", "--config", config, "--scheduler", scheduler, "--json")
-    two = _run("build", source, "--out", tmp_path / "c", *by_flags, "--scheduler", scheduler, "--json")
+    one = run_sharding("build", source, "--out", tmp_path / "c", "--config", config, "--scheduler", scheduler, "--json")
+    two = run_sharding("build", source, "--out", tmp_path / "c", *by_flags, "--scheduler", scheduler, "--json")
 
     assert json.loads(one.stdout)["features"] == ["length_band", "person"]
     assert json.loads(two.stdout)["status"] == "already_built"
@@ -167,7 +162,7 @@ def test_a_broken_row_is_never_quoted(tmp_path: Path, scheduler: str) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(csv_bytes(some_rows(3)) + b'"9","zebra words","extra","cells","here"\n')
 
-    done = _run("build", path, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "-vv")
+    done = run_sharding("build", path, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "-vv")
 
     assert done.returncode == 65
     assert "1 rejected malformed" in done.stderr
@@ -179,7 +174,7 @@ def test_plan_prints_what_would_be_written(tmp_path: Path, scheduler: str) -> No
     """No build folder appears, and the totals are those of the build."""
     source = write_rows(tmp_path / "in.csv", some_rows(10))
 
-    done = _run("plan", source, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "--json")
+    done = run_sharding("plan", source, "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "--json")
 
     assert json.loads(done.stdout)["ledger"]["num_kept"] == 10
     assert not (tmp_path / "c" / "builds").exists()
@@ -187,7 +182,7 @@ def test_plan_prints_what_would_be_written(tmp_path: Path, scheduler: str) -> No
 
 def test_an_absent_corpus_is_a_usage_error(tmp_path: Path) -> None:
     """Exit code 2, and the message says what to name."""
-    done = _run("verify", tmp_path)
+    done = run_sharding("verify", tmp_path)
 
     assert done.returncode == 2
     assert "CURRENT" in done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +15,7 @@ from schemas.folders import Build, open_build
 from schemas.manifests import BuildLedger
 from schemas.verification import read_shard
 from tests.builds import build, records_of
+from tests.commands import run_sharding
 from tests.exports import MIMIC3, MIMIC4, OMOP, Export, write_export
 
 ROOT = Path(__file__).parents[1]
@@ -188,18 +187,13 @@ def check(made: Build, family: Family) -> None:
     assert made.manifest.unresolved == family.unresolved
 
 
-def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sharding", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_export_is_recognised_and_built(name: str, tmp_path: Path, scheduler: str) -> None:
     """By its files alone; what was recognised and what is of no use is said."""
     family = FAMILIES[name]
     source = write_export(tmp_path / "in", family.schema, family.export, suffix=".csv")
 
-    done = _run(
+    done = run_sharding(
         *("build", source, "--out", tmp_path / "corpus", "--scheduler", scheduler, "--max-rejects", "100%", "--json")
     )
 

@@ -165,7 +165,7 @@ def test_a_scheduler_of_another_authority_is_not_spoken_to(tmp_path: Path, pem: 
 
 def test_a_build_over_tls_survives_workers_that_leave_and_join(tmp_path: Path, pem: Pem) -> None:
     """On a scheduler and workers that were started by hand: one is killed, another joins, and nothing is lost."""
-    write_sample(tmp_path / "notes.jsonl", num_records=3_000, num_departments=3, seed=1)
+    write_sample(tmp_path / "notes.jsonl", num_records=2_000, num_departments=3, seed=1)
     (tmp_path / "test.key").write_text(KEY)
     command = [sys.executable, "-m", "sharding", "build", tmp_path / "notes.jsonl", *MAPPING]
     options = ["--record-key", tmp_path / "test.key", "--read-block-bytes", "100000", "--target-tokens", "50000"]
