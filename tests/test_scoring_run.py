@@ -219,7 +219,7 @@ def test_a_damaged_shard_fails_its_run_by_name(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
-    outcome = launch(arguments_of(corpus, run, tiny_llama, **SETTINGS), num_ranks=2)
+    outcome = launch(arguments_of(corpus, run, tiny_llama, **SETTINGS), num_ranks=1)
     told = run_command(cli, ["status", run, "--json"], capsys)
 
     assert outcome.code == 1
