@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sharding.config import CONFIDENTIAL_ROLES, ShardingSettings
+from sharding.config import CONFIDENTIAL_ROLES, COUNTED_NAMES, ShardingSettings
 from sharding.sources.encodings import NO_CHARSETS
 
 ROLES = {"id": "i", "text": "t", "department": "d", "patient": "p", "encounter": "e"}
@@ -49,6 +49,13 @@ def test_a_feature_has_a_plain_name_of_its_own(name: str) -> None:
     """Names that are taken, or that no file or column may hold, are refused."""
     with pytest.raises(ValidationError, match="name"):
         _settings(columns={"text": "t", "features": {name: "x"}})
+
+
+@pytest.mark.parametrize("name", [*sorted(COUNTED_NAMES), "conflicting_patient", "conflicting_x"])
+def test_a_feature_is_not_named_as_what_is_counted_beside_features(name: str) -> None:
+    """Its count of lost values would stand for another, on which a limit may rest; the message names it."""
+    with pytest.raises(ValidationError, match=f"{name} cannot name a feature; take another name"):
+        _settings(columns={"text": "t", "features": {name: "year(x)"}})
 
 
 @pytest.mark.parametrize(
