@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from schemas.errors import IntegrityError, TemporaryError
-from schemas.seals import label, opened, publish
+from schemas.seals import label, opened, publish, wrapped_write
 
 PERMIT_FILE = "permit"
 # A task makes at most one file after the permit has gone, and removes it itself.
@@ -27,9 +26,19 @@ def grant(folder: Path, word: str) -> None:
 
 
 def withdraw(folder: Path) -> None:
-    """Let no task write any more; nothing is done where there is no permit to be found."""
-    with suppress(OSError):
-        (folder / PERMIT_FILE).unlink()
+    """Let no task write any more; where there is no permit, none may.
+
+    Raises:
+        TemporaryError: the disk failed, so that tasks may still write.
+        UsageError: the permit cannot be removed, so that they may still write.
+    """
+    permit = folder / PERMIT_FILE
+    try:
+        permit.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise wrapped_write(permit, error) from None
 
 
 def check_permit(folder: Path, word: str) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from schemas.console import notice
-from schemas.errors import UsageError
+from schemas.errors import PipelineError, UsageError
 from schemas.folders import BUILD_ID
 from schemas.seals import label, wrapped_write
 from sharding.folders import CLOSED, make_closed
@@ -78,7 +79,8 @@ def clear(scratch: Scratch) -> None:
         # On a disk that is away it may still be there, so the link, which alone leads to it, stays.
         notice(f"{label(place)}: not to be seen, and may hold note text; its link is kept, attach its disk")
         return
-    withdraw(place)
+    with suppress(PipelineError):
+        withdraw(place)  # what hinders it hinders the removal, which tells
     remove_tree(place)
     if is_there(place):
         _say_remainder(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ from typing import Any, BinaryIO
 import pytest
 
 from schemas.documents import read_document
-from schemas.errors import TemporaryError
+from schemas.errors import PipelineError, TemporaryError, UsageError
 from sharding.blocks import block_jobs
+from sharding.build import build_corpus
 from sharding.jobs import SpillJob
-from sharding.permit import withdraw
+from sharding.permit import PERMIT_FILE, check_permit, withdraw
 from sharding.preparation import Prepared
 from sharding.purge import purge
 from sharding.scan import scan_block
@@ -76,6 +78,71 @@ def test_who_may_write_may_write(scratch: Scratch) -> None:
     with pytest.raises(TemporaryError):
         scratch.publish(scratch.keys(0), lambda file: file.write(b"older"))
     assert other.keys(0).read_bytes() == b"keys"
+
+
+def _hold_permits(monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
+    """A disk that lets go of no permit."""
+    unlink = os.unlink
+
+    def unlinked(path: Any, **place: Any) -> None:
+        if Path(path).name == PERMIT_FILE:
+            raise OSError(reason, "synthetic")
+        unlink(path, **place)
+
+    monkeypatch.setattr(os, "unlink", unlinked)
+
+
+@pytest.mark.parametrize(("reason", "kind"), [(errno.EIO, TemporaryError), (errno.EACCES, UsageError)])
+def test_a_permit_that_cannot_be_withdrawn_is_told(
+    scratch: Scratch,
+    reason: int,
+    kind: type[PipelineError],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The tasks may still write, so a purge removes nothing, and what a clearing leaves is said."""
+    scratch.spill(0).write_bytes(b"note")
+    _hold_permits(monkeypatch, reason)
+
+    with pytest.raises(kind, match=f"{scratch.folder.name}/permit: "):
+        withdraw(scratch.folder)
+    with pytest.raises(kind, match=f"{scratch.folder.name}/permit: "):
+        purge(scratch.folder.parents[1], [scratch.folder.name], dry_run=False)
+    check_permit(scratch.folder, scratch.word)
+    kept = _files(scratch.folder)
+    clear(scratch)
+
+    assert kept == [scratch.spill(0).name]
+    assert "could not be removed and may hold note text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["gone", "file"])
+def test_where_there_is_no_permit_none_is_withdrawn(tmp_path: Path, place: str) -> None:
+    """Nobody may write there, so that is no failure."""
+    (tmp_path / "file").touch()
+
+    withdraw(tmp_path / place)
+
+    with pytest.raises(TemporaryError):
+        check_permit(tmp_path / place, "word")
+
+
+def test_a_build_whose_tasks_may_still_write_is_not_committed(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends as temporary, and goes on when its permit can be withdrawn."""
+    source = write_rows(tmp_path / "in.csv", some_rows(12))
+    wanted = request([source], tmp_path / "corpus", scheduler)
+
+    with monkeypatch.context() as patch:
+        _hold_permits(patch, errno.EIO)
+        with pytest.raises(TemporaryError, match="permit"):
+            build_corpus(wanted)
+    is_committed = any(wanted.corpus.glob("builds/*/COMMITTED"))
+    _, is_new = build_corpus(wanted)
+
+    assert not is_committed
+    assert is_new
 
 
 def test_a_file_made_while_a_folder_is_listed_is_removed_too(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
