@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from schemas.errors import TemporaryError, UsageError
 from schemas.folders import BUILD_ID, certain_build_id
@@ -57,14 +58,13 @@ def builds_beyond(corpus: Path, num_kept: int) -> list[str]:
     Unfinished builds are not counted and not removed.
     """
     current = certain_build_id(corpus)
-    committed = [path for path in _build_folders(corpus) if (path / COMMITTED_FILE).is_file()]
     # The only thing that tells their order is when they were committed; equal times go by name.
+    committed = {path.name: _committed_ns(path) for path in _build_folders(corpus)}
     newest = sorted(
-        committed,
-        key=lambda path: (path.name == current, (path / COMMITTED_FILE).stat().st_mtime_ns, path.name),
+        ((name == current, since_ns, name) for name, since_ns in committed.items() if since_ns is not None),
         reverse=True,
     )
-    return [path.name for path in newest[num_kept:]]
+    return [name for _, _, name in newest[num_kept:]]
 
 
 def purge(corpus: Path, build_ids: Sequence[str], *, dry_run: bool) -> list[Purged]:
@@ -92,9 +92,10 @@ def _purged(corpus: Path, build_id: str, *, dry_run: bool) -> Purged:
     """One build whose lock is ours."""
     scratch, folder = scratch_of(corpus, build_id), corpus / BUILDS_FOLDER / build_id
     refusal = scratch.refusal()
-    purged = Purged(build_id, _num_bytes(folder) + (refusal.lstat().st_size if is_there(refusal) else 0))
     if not dry_run:
         withdraw(scratch.folder)
+    purged = Purged(build_id, _num_bytes(folder) + _num_bytes(refusal))
+    if not dry_run:
         if is_there(folder):
             _remove(folder)
         _forget(refusal)
@@ -104,10 +105,9 @@ def _purged(corpus: Path, build_id: str, *, dry_run: bool) -> Purged:
 
 
 def _forget(refusal: Path) -> None:
+    """Its folder stays, since another build may be about to write its own refusal there."""
     try:
         refusal.unlink(missing_ok=True)
-        if refusal.parent.is_dir() and not any(refusal.parent.iterdir()):
-            refusal.parent.rmdir()
     except OSError as error:
         raise wrapped_write(refusal, error) from None
 
@@ -122,13 +122,32 @@ def _build_folders(corpus: Path) -> list[Path]:
     return [path for path in found if BUILD_ID.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
 
 
+def _committed_ns(folder: Path) -> int | None:
+    """When a build was committed; None of one that was not, or is being purged."""
+    path = folder / COMMITTED_FILE
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise wrapped_write(path, error) from None
+    return status.st_mtime_ns if S_ISREG(status.st_mode) else None
+
+
 def _check_not_current(corpus: Path, build_id: str) -> None:
     if build_id == certain_build_id(corpus):
         raise UsageError(f"{build_id}: is the current build, which readers take; make another build first")
 
 
-def _num_bytes(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+def _num_bytes(path: Path) -> int:
+    """Of a file, or of all files in a folder; none where it is gone, as are files of tasks that come too late."""
+    try:
+        status = path.lstat()
+        return sum(map(_num_bytes, path.iterdir())) if S_ISDIR(status.st_mode) else status.st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise wrapped_write(path, error) from None
 
 
 def _remove(folder: Path) -> None:

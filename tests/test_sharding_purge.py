@@ -167,6 +167,54 @@ def test_a_build_that_is_being_written_is_refused(corpus: tuple[Path, list[str]]
     assert _there(folder) == set(ids)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_refusal_that_cannot_be_looked_at_is_one_line(corpus: tuple[Path, list[str]], dry_run: bool) -> None:
+    """Whatever hinders it, the error is the project's, and names the refusal."""
+    folder, ids = corpus
+    (folder / "refused").symlink_to("refused")  # a link to itself leads nowhere, for any user
+
+    with pytest.raises(UsageError, match=f"refused/{ids[0]}.json: cannot be written"):
+        purge(folder, [ids[0]], dry_run=dry_run)
+
+    assert _there(folder) == set(ids)
+
+
+def test_a_file_that_goes_while_a_build_is_measured_takes_no_room(
+    corpus: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that comes too late removes what it has begun, at any moment."""
+    folder, ids = corpus
+    (measured,) = purge(folder, [ids[0]], dry_run=True)
+    listed = os.listdir
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda path: [*listed(path), ".writing-1-00000000"])
+        (purged,) = purge(folder, [ids[0]], dry_run=False)
+
+    assert purged == measured
+    assert _there(folder) == set(ids[1:])
+
+
+def test_a_build_that_goes_while_builds_are_counted_is_none(
+    corpus: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another purge is at work; its build is neither kept nor removed."""
+    folder, ids = corpus
+    is_dir = Path.is_dir
+
+    def seen(path: Path) -> bool:
+        found = is_dir(path)
+        if path.name == ids[1]:
+            shutil.rmtree(path)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_dir", seen)
+        beyond = builds_beyond(folder, 2)
+
+    assert beyond == [ids[0]]
+
+
 def test_a_purge_that_is_stopped_leaves_no_half_build(
     corpus: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,8 @@ def test_a_refusal_does_not_hinder_others(tmp_path: Path, scheduler: str, capsys
     assert is_kept
     assert kept.code == purged.code == 0
     assert path.stem in purged.out
-    assert not path.parent.exists()
+    assert list(path.parent.iterdir()) == []
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [folder.name for folder in (refused.corpus / "builds").iterdir()] == [made.manifest.build_id]
     assert open_build(refused.corpus).manifest == made.manifest
 
@@ -103,7 +104,8 @@ def test_a_refused_plan_can_be_purged_where_there_is_no_build(tmp_path: Path, sc
     (purged,) = purge(wanted.corpus, builds_named(wanted.corpus, [path.stem]), dry_run=False)
 
     assert purged.num_bytes > 0
-    assert not path.parent.exists()
+    assert list(path.parent.iterdir()) == []
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     assert not (wanted.corpus / "builds").exists()
     assert not (wanted.corpus / "scratch").exists()
 
