@@ -12,7 +12,7 @@ from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
 from sharding.departments import UNLISTED_DEPARTMENT, OnUnknown, num_clashes
 from sharding.derived import FeatureColumn
-from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_FAULTS
 from sharding.sources.adapters import ADAPTERS, AUTO, SOURCES, TABLE
 from sharding.sources.encodings import charset, to_utf8
 from sharding.sources.roles import DEPARTMENT, PATIENT, TIME
@@ -22,7 +22,7 @@ LENGTH_BAND = "length_band"
 OWN_FEATURES = {DEPARTMENT, LENGTH_BAND}
 # What is unknown is counted by feature, and under these names for what is no feature; they end in no feature's count,
 # since a limit (``--on-unknown fail``) rests on one of them, and every manifest shows them.
-COUNTED_NAMES = {DEPARTMENT, PATIENT, TIME, UNLISTED_DEPARTMENT, ENCOUNTER_OF_OTHER_PATIENT}
+COUNTED_NAMES = {DEPARTMENT, PATIENT, TIME, UNLISTED_DEPARTMENT, *ENCOUNTER_FAULTS}
 # Their values never leave the shards in the clear, so their columns can play no second role.
 CONFIDENTIAL_ROLES = ("id", "text", "patient", "encounter")
 MIN_BLOCK_TOKENS = 16_384

@@ -10,7 +10,7 @@ from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger, SideLedger
 from sharding.bounds import PLAIN_PER_COMPRESSED
 from sharding.departments import UNLISTED_DEPARTMENT
-from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_FAULTS
 
 if TYPE_CHECKING:
     from sharding.build import Planned
@@ -170,5 +170,5 @@ def side_lines(side_rows: SideLedger) -> Iterator[str]:
 def unresolved_lines(unresolved: Mapping[str, int]) -> Iterator[str]:
     """Records for which something is not known, and those for which side files told something wrong, by what."""
     for name, count in sorted(unresolved.items()):
-        is_itself = name in (ENCOUNTER_OF_OTHER_PATIENT, UNLISTED_DEPARTMENT) or name.startswith(CONFLICTING)
+        is_itself = name in (UNLISTED_DEPARTMENT, *ENCOUNTER_FAULTS) or name.startswith(CONFLICTING)
         yield f"{name if is_itself else f'{name} unknown':<28}{count:>12,}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding.inspection import unresolved_lines
-from sharding.sources.adapter import ENCOUNTER_OF_OTHER_PATIENT
-from tests.fhir_exports import adapt, attachment, document, encounter, report
+from sharding.sources.adapter import ENCOUNTER_ENTERED_IN_ERROR, ENCOUNTER_OF_OTHER_PATIENT
+from tests.fhir_exports import adapt, attachment, document, encounter, export, report
 
 WAYS = (
     {"reference": "Patient/{}"},
@@ -159,14 +160,80 @@ def test_an_encounter_that_names_no_patient_answers_for_anyone(tmp_path: Path, s
     assert unresolved[ENCOUNTER_OF_OTHER_PATIENT] == 0
 
 
+WITHDRAWN = {"status": "entered-in-error"}
+
+
+@given(number=st.integers(0, 4), version=st.sampled_from([4, 5]), owner=st.sampled_from(["p0", "p1", None]))
+def test_an_encounter_that_was_entered_in_error_says_nothing(
+    tmp_path_factory: pytest.TempPathFactory, number: int, version: int, owner: str | None
+) -> None:
+    """The records are those of an export without it, but in no encounter; each is counted once, for that alone."""
+    resources = export(num_patients=2, num_documents=10, version=version)
+    subject = {"subject": {"reference": f"Patient/{owner}"}} if owner else {}
+    gone = [{**item, **WITHDRAWN, **subject} if item["id"] == f"e{number}" else item for item in resources]
+    without = [item for item in resources if item["id"] != f"e{number}"]
+
+    records, (_, unresolved) = adapt(tmp_path_factory.mktemp("gone"), gone)
+
+    expected, (_, missing) = adapt(tmp_path_factory.mktemp("without"), without)
+    touched = {f"DocumentReference/d{number}", f"DocumentReference/d{number + 5}"}
+    assert records == [{**row, "encounter": None} if row["id"] in touched else row for row in expected]
+    assert unresolved == missing + Counter({ENCOUNTER_ENTERED_IN_ERROR: 2})
+
+
+def test_a_note_that_names_nobody_is_not_of_the_patient_of_an_encounter_entered_in_error(tmp_path: Path) -> None:
+    """Nothing says whom it is about, which is counted."""
+    resources = [document("d", encounter="e"), encounter("e", subject={"reference": "Patient/a"}, **WITHDRAWN)]
+
+    (record,), (_, unresolved) = adapt(tmp_path, [*resources, _patient("a")])
+
+    assert (record["patient"], record["feature.sex"]) == (None, None)
+    assert (unresolved["patient"], unresolved[ENCOUNTER_ENTERED_IN_ERROR]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "department", "conflicts"), [((1, 2), "UNKNOWN", 0), ((2, 1), "Ward", 0), ((1, 1), "UNKNOWN", 1)]
+)
+def test_the_last_version_tells_whether_an_encounter_was_entered_in_error(
+    tmp_path: Path, numbers: tuple[int, int], department: str, conflicts: int
+) -> None:
+    """A later one withdraws it, or lets it stand again; where nobody knows which is the last, it is silent."""
+    metas = [{"meta": {"versionId": str(number)}} for number in numbers]
+    versions = [encounter("e", service={"text": "Ward"}, **metas[0]), encounter("e", **metas[1], **WITHDRAWN)]
+    notes = [document("d", encounter="e")]
+
+    found = [adapt(tmp_path, [*resources, *notes]) for resources in (versions, versions[::-1])]
+
+    (record,), (_, unresolved) = found[0]
+    assert found[0] == found[1]
+    assert (record["department"], record["encounter"]) == (department, None if department == "UNKNOWN" else "e")
+    assert unresolved[ENCOUNTER_ENTERED_IN_ERROR] == (department == "UNKNOWN")
+    assert unresolved["conflicting_encounter"] == conflicts
+
+
+@pytest.mark.parametrize("withdrawn", [{"a"}, {"b"}, {"a", "b"}, set()])
+def test_an_identifier_is_that_of_the_encounter_that_stands(tmp_path: Path, withdrawn: set[str]) -> None:
+    """A visit that was entered anew under its own number; of two that stand, or of two that do not, it is none's."""
+    number = {"identifier": [{"system": "visits", "value": "7"}]}
+    visits = [encounter(name, **number, **(WITHDRAWN if name in withdrawn else {})) for name in "ab"]
+    context = {"encounter": [{"identifier": number["identifier"][0]}]}
+
+    (record,), _ = adapt(tmp_path, [*visits, document("d", context=context)])
+
+    (stands, *others) = sorted({"a", "b"} - withdrawn) or [None]
+    assert record["encounter"] == (None if others else stands)
+
+
 def test_what_is_wrong_is_not_called_unknown() -> None:
     """``inspect`` and ``plan`` show what is missing by its name, and what side files told wrong by its own."""
-    unresolved = {"department": 1, "conflicting_patient": 2, ENCOUNTER_OF_OTHER_PATIENT: 3}
+    wrong = {ENCOUNTER_OF_OTHER_PATIENT: 3, ENCOUNTER_ENTERED_IN_ERROR: 4}
+    unresolved = {"department": 1, "conflicting_patient": 2, **wrong}
 
     lines = list(unresolved_lines(unresolved))
 
     assert [line.split("  ")[0] for line in lines] == [
         "conflicting_patient",
         "department unknown",
+        "encounter_entered_in_error",
         "encounter_of_other_patient",
     ]

@@ -21,9 +21,11 @@ NOTES = "notes"
 # One file that holds notes and also says more about them: it is read for both, as a side table under this name.
 MIXED = "mixed"
 UNKNOWN = "UNKNOWN"
-# Counted beside what is missing: a record whose encounter names another patient, and one that relies on side rows which
-# contradict each other, by what they are of.
+# Counted beside what is missing: a record whose encounter names another patient or was entered in error, and one that
+# relies on side rows which contradict each other, by what they are of.
 ENCOUNTER_OF_OTHER_PATIENT = "encounter_of_other_patient"
+ENCOUNTER_ENTERED_IN_ERROR = "encounter_entered_in_error"
+ENCOUNTER_FAULTS = (ENCOUNTER_OF_OTHER_PATIENT, ENCOUNTER_ENTERED_IN_ERROR)
 CONFLICTING = "conflicting_"
 
 

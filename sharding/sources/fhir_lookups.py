@@ -16,7 +16,7 @@ from schemas.seals import label, opened
 from sharding.dates import utc_microseconds
 from sharding.sources.fhir_json import resource_of, string
 from sharding.sources.fhir_references import resource_key
-from sharding.sources.fhir_sides import FIELDS, IDENTIFIERS, PLACE, SIDE_COLUMNS, TARGET
+from sharding.sources.fhir_sides import FIELDS, IDENTIFIERS, PLACE, SIDE_COLUMNS, TARGET, WITHDRAWN
 from sharding.sources.fhir_types import BINARY, ENCOUNTER, ORGANIZATION, PATIENT
 from sharding.sources.keyed import KEY, find, keyed, latest, values_at
 
@@ -38,12 +38,12 @@ def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
     Of several versions of a resource the one that was updated last counts, and of those that were updated together, or
     nobody knows when, the one with the greatest version number, then the one whose cells sort last, null first: the
     choice never hangs on a file's name or order. Where it hangs on the cells, the resource is marked. An identifier of
-    two resources is none's.
+    two resources is none's; one of an encounter that was entered in error is another's, if that one has it too.
     """
     empty = pa.schema([(name, pa.large_string()) for name in SIDE_COLUMNS]).empty_table()
     whole = pa.concat_tables([empty, *sides])
-    identifiers = _unambiguous(_rows_of(whole, IDENTIFIERS))
     rows = {kind: _rows_of(whole, kind) for kind in FIELDS}
+    identifiers = _unambiguous(_rows_of(whole, IDENTIFIERS), _withdrawn(rows[ENCOUNTER]))
     for name, kind in REFERENCES.items():
         targets = _targets(rows[kind].column(KEY), identifiers)
         rows[ENCOUNTER] = _with_column(rows[ENCOUNTER], name, _resolved(rows[ENCOUNTER].column(name), targets))
@@ -107,9 +107,22 @@ def _with_column(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return rows.set_column(rows.column_names.index(name), name, column)
 
 
-def _last_versions(rows: pa.Table, kind: str) -> pa.Table:
+def _withdrawn(encounters: pa.Table) -> pa.Array:
+    """Keys of the encounters whose last version says that they were entered in error."""
+    once = pc.unique(encounters.filter(pc.is_valid(encounters.column(WITHDRAWN))).column(KEY))
+    versions = _ordered(encounters.filter(pc.is_in(encounters.column(KEY), once)))
+    last = latest(versions, [*VERSION, WITHDRAWN])
+    return last.filter(pc.is_valid(last.column(WITHDRAWN))).column(KEY).combine_chunks()
+
+
+def _ordered(rows: pa.Table) -> pa.Table:
+    """Rows whose columns of ``VERSION`` are numbers."""
     timed = _with_column(rows, "updated", _numbers(rows.column("updated"), utc_microseconds))
-    ordered = _with_column(timed, "version", _numbers(rows.column("version"), _version_number))
+    return _with_column(timed, "version", _numbers(rows.column("version"), _version_number))
+
+
+def _last_versions(rows: pa.Table, kind: str) -> pa.Table:
+    ordered = _ordered(rows)
     last = latest(ordered, [*VERSION, *FIELDS[kind]]).select([KEY, *FIELDS[kind]])
     return last.append_column(AMBIGUOUS, pc.is_in(last.column(KEY), _contradicted(ordered, kind)))
 
@@ -141,9 +154,10 @@ def _version_number(text: str) -> int | None:
     return int(text) if _VERSION_NUMBER.fullmatch(text) else None
 
 
-def _unambiguous(identifiers: pa.Table) -> pa.Table:
-    """Identifier keys with their target, but for those that more than one resource has."""
-    targets = pl.DataFrame(identifiers.select([KEY, TARGET])).group_by(KEY)
-    counted = targets.agg(pl.col(TARGET).min(), pl.col(TARGET).n_unique().alias("num_targets"))
+def _unambiguous(identifiers: pa.Table, withdrawn: pa.Array) -> pa.Table:
+    """Identifier keys with their target, but for those that more than one resource has; what stands goes before."""
+    named = identifiers.select([KEY, TARGET]).append_column(WITHDRAWN, pc.is_in(identifiers.column(TARGET), withdrawn))
+    standing = pl.DataFrame(named).filter(pl.col(WITHDRAWN) == pl.col(WITHDRAWN).min().over(KEY))
+    counted = standing.group_by(KEY).agg(pl.col(TARGET).min(), pl.col(TARGET).n_unique().alias("num_targets"))
     single = counted.filter(pl.col("num_targets") == 1).sort(KEY)
     return single.select(KEY, TARGET).to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -1,8 +1,9 @@
 """What is known of notes from what they say themselves and from the resources that they refer to.
 
 An encounter speaks for its own patient only: of a note that names another one, or one that is not known to be the same,
-it says nothing, and the record is counted. A note that names nobody is about the encounter's patient. A record that
-refers to a resource whose versions contradict each other is counted too.
+it says nothing, and the record is counted. A note that names nobody is about the encounter's patient. An encounter that
+was entered in error says nothing either, not even that it took place. A record that refers to a resource whose versions
+contradict each other is counted too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import polars as pl
 import pyarrow as pa
 
 from sharding.features import year_of
-from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
+from sharding.sources.adapter import CONFLICTING, ENCOUNTER_ENTERED_IN_ERROR, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.sources.cells import age_bands, mapped
 from sharding.sources.fhir_lookups import AMBIGUOUS, find_resources
 from sharding.sources.fhir_notes import OTHER_SUBJECT
+from sharding.sources.fhir_sides import WITHDRAWN
 from sharding.sources.fhir_types import ENCOUNTER, ORGANIZATION, PATIENT
 from sharding.sources.keyed import HASH, KEY
 
@@ -44,8 +46,9 @@ def known_of(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> tuple[pl.DataFr
     patients = _answers(named, PATIENT, lookups)
     whose = notes.select(pl.coalesce(patients[KEY], named)).to_series()
     is_other = (whose != visits["subject"]).fill_null(False)
+    is_withdrawn = visits[WITHDRAWN].is_not_null()
     told = visits.with_columns(pl.coalesce(KEY, notes["encounter"]).alias("encounter"))
-    own = told.select(pl.when(~is_other).then(pl.col(name)).alias(name) for name in _VISIT_CELLS)
+    own = told.select(pl.when(~(is_other | is_withdrawn)).then(pl.col(name)).alias(name) for name in _VISIT_CELLS)
     custodians = _answers(notes["custodian"], ORGANIZATION, lookups)
     providers = _answers(own["organization"], ORGANIZATION, lookups)
     written = notes.select(pl.coalesce(_TIMES)).to_series()
@@ -72,6 +75,7 @@ def known_of(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> tuple[pl.DataFr
     }
     noted = Counter({f"{CONFLICTING}{kind.lower()}": int(touched.sum()) for kind, touched in conflicting.items()})
     noted[ENCOUNTER_OF_OTHER_PATIENT] = int(is_other.sum())
+    noted[ENCOUNTER_ENTERED_IN_ERROR] = int(is_withdrawn.sum())
     return found, +noted
 
 

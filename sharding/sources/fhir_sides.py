@@ -2,6 +2,9 @@
 
 Sources: FHIR R4 and R5, "Patient", "Encounter", "Organization", "Binary". In R5 an encounter's ``class`` is a list of
 CodeableConcepts and its ``serviceType`` a list of CodeableReferences; both forms are read wherever they occur.
+
+Of an encounter that was entered in error nothing else is read (``status`` modifies all that its resource holds). The
+``active`` of a patient or an organization is not read: it is false of the dead and of clinics that were closed too.
 """
 
 from __future__ import annotations
@@ -42,9 +45,12 @@ from sharding.sources.source import INVALID_UNICODE, Header, Rows, Source, Span,
 
 # Where a binary's line stands: the texts of an export may lie in binaries, and are far larger than memory.
 PLACE = ("path", "start", "num_bytes")
+# What is true of an encounter that was entered in error, as a cell, and first: where nobody knows which version is the
+# last, an encounter that one of them withdraws is silent.
+WITHDRAWN = "withdrawn"
 FIELDS = {
     PATIENT: ("birth_date", "sex"),
-    ENCOUNTER: ("service_type", "class_name", "organization", "subject"),
+    ENCOUNTER: (WITHDRAWN, "service_type", "class_name", "organization", "subject"),
     ORGANIZATION: ("name",),
     BINARY: ("content_type", "digest", *PLACE),
 }
@@ -131,6 +137,8 @@ def _fields(resource: Resource, kind: str, place: Sequence[str]) -> dict[str, st
         about = {"content_type": string(resource, "contentType")}
         data = string(resource, "data")
         return {**about, "digest": _digest(data), **dict(zip(PLACE, place, strict=True))} if data else about
+    if string(resource, "status") == "entered-in-error":
+        return {WITHDRAWN: "true"}
     services = [child(item, "concept") or item for item in children(resource, "serviceType")]
     classes = [concept_name(item) or coding_name(item) for item in children(resource, "class")]
     return {
