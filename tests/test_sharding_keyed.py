@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.keyed import HASH, KEY, find, hash_of, keyed, latest, values_at
+from sharding.sources.keyed import HASH, KEY, find, hash_of, keyed, latest, rows_at, rows_with, values_at
+from sharding.sources.ranges import ranges
 
 KEYS = st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=4)
 
@@ -22,6 +25,26 @@ def test_looking_up_is_what_a_dictionary_does(rows: dict[str, str], wanted: list
     found = values_at(table, "value", find(table, wanted))
 
     assert found.to_pylist() == [None if key is None else rows.get(key) for key in wanted]
+
+
+@given(
+    hashes=st.lists(st.integers(0, 9), max_size=30),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    wanted=st.lists(st.integers(0, 10), max_size=30),
+)
+def test_a_search_in_parts_is_a_search_in_the_whole(hashes: list[int], cuts: list[int], wanted: list[int]) -> None:
+    """Wherever a table is cut, also within rows of one hash, or nowhere; and the rows found are the same."""
+    whole = pa.table({HASH: pa.array(sorted(hashes), pa.uint64()), "row": pa.array(range(len(hashes)), pa.int64())})
+    borders = [0, *sorted(min(cut, len(hashes)) for cut in cuts), len(hashes)]
+    parts = pa.concat_tables([whole.slice(start, stop - start) for start, stop in pairwise(borders)])
+    asked = np.array(wanted, dtype=np.uint64)
+
+    starts, stops = rows_with(parts, asked)
+
+    assert starts.tolist() == [bisect_left(sorted(hashes), one) for one in wanted]
+    assert stops.tolist() == [bisect_right(sorted(hashes), one) for one in wanted]
+    numbers = np.unique(ranges(starts, stops))
+    assert rows_at(parts, numbers).column("row").to_pylist() == numbers.tolist()
 
 
 @given(pairs=st.lists(st.tuples(KEYS, KEYS), max_size=30), seed=st.integers(0, 1_000))

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from sharding.sources.keyed import HASH, KEY, hashes_of, keyed, rows_with
+from sharding.sources.keyed import HASH, KEY, hashes_of, keyed, rows_at, rows_with
 from sharding.sources.ranges import ranges
 
 TIME = "time"
@@ -96,4 +96,4 @@ def any_set(found: Sequence[pl.DataFrame], flag: str) -> pl.Series:
 def _rows_of(table: pa.Table, keys: pl.Series) -> pl.DataFrame:
     """The lookup's rows whose key has the hash of one of these keys."""
     starts, stops = rows_with(table, np.unique(hashes_of(keys.drop_nulls().unique().to_list())))
-    return pl.DataFrame(table.take(pa.array(ranges(starts, stops))).drop_columns([HASH]))
+    return pl.DataFrame(rows_at(table, ranges(starts, stops)).drop_columns([HASH]))
