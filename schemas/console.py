@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BEFORE_RESENT = 0.05
 
 
 def output_options(command: CommandT) -> CommandT:
@@ -75,15 +76,33 @@ def notice(message: str) -> None:
 def terminates_cleanly() -> Iterator[None]:
     """Turn SIGTERM into ``TerminatedError``, so that ``finally`` blocks run.
 
-    Inside the block the signal is a ``BaseException``, which no library's ``except Exception`` can swallow.
+    Inside the block the signal is a ``BaseException``, which no library's ``except Exception`` can swallow. CPython
+    does where nobody could catch it, as in ``__del__`` or a weak reference's callback; then the signal is sent again,
+    by the real-time timer, which is ours within the block.
     """
-    before = signal.signal(signal.SIGTERM, _raise_terminated)
+    before = {number: signal.signal(number, handler) for number, handler in _HANDLERS.items()}
+    told = sys.unraisablehook
+    swallowed: list[object] = []
+
+    def unraisable(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, _Terminated):
+            told(lost)
+            return
+        swallowed.append(lost.exc_type)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS_BEFORE_RESENT)
+
+    sys.unraisablehook = unraisable
     try:
         yield
+        if swallowed:  # and the block ended before the signal came again
+            raise _Terminated
     except _Terminated:
         raise TerminatedError("stopped by SIGTERM; run the same command again to resume") from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = told
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class NamedPath(click.Path):
@@ -179,4 +198,13 @@ def _nobody_reads_stdout() -> bool:
 
 
 def _raise_terminated(_signal: int, _frame: FrameType | None) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough: what cleans up now is not to be stopped
     raise _Terminated
+
+
+def _send_again(_signal: int, _frame: FrameType | None) -> None:
+    """To whoever handles SIGTERM at this moment, which may be somebody who holds it back."""
+    signal.raise_signal(signal.SIGTERM)
+
+
+_HANDLERS = {signal.SIGTERM: _raise_terminated, signal.SIGALRM: _send_again}

@@ -19,7 +19,7 @@ from tests.pipelines import environment
 ROOT = Path(__file__).parents[1]
 SECRET = "synthetic note: chest pain"
 PROGRAM = f"""
-import os, sys, time
+import os, signal, sys, time
 import click
 from schemas import errors
 from schemas.console import emit, launch, notice, output_options, terminates_cleanly
@@ -93,6 +93,43 @@ def wait(marker):
             time.sleep(60)
         finally:
             open(marker, "w").close()
+
+class Ended:
+    def __init__(self, signals):
+        self.signals = signals
+
+    def __del__(self):
+        for number in self.signals:
+            signal.raise_signal(number)
+            sum(range(100))
+
+@cli.command()
+@click.argument("marker")
+@click.option("--again", is_flag=True)
+@click.option("--waits", is_flag=True)
+def swallow(marker, again, waits):
+    "The signal comes where nobody can catch it, once or twice, in a block that goes on or ends at once."
+    with terminates_cleanly():
+        try:
+            Ended([signal.SIGTERM])
+            while waits:
+                if again:
+                    again = False
+                    time.sleep(0.02)
+                    Ended([signal.SIGTERM])
+                time.sleep(0.01)
+        finally:
+            time.sleep(0.2 * waits)
+            open(marker, "w").close()
+
+@cli.command()
+def restore():
+    told, handlers = sys.unraisablehook, [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]
+    with terminates_cleanly():
+        Ended.__del__ = lambda self: 1 / 0
+        Ended([])
+    assert (sys.unraisablehook, signal.getitimer(signal.ITIMER_REAL)) == (told, (0.0, 0.0))
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)] == handlers
 
 sys.exit(launch(cli, "python -m demo"))
 """
@@ -261,6 +298,25 @@ def test_a_signal_stops_cleanly(sent: signal.Signals, code: int, name: str, tmp_
     assert process.returncode == code
     assert said == f"error: stopped by {name}; run the same command again to resume\n"
     assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--waits"], ["--waits", "--again"]], ids=["ends", "waits", "twice"])
+def test_a_signal_that_nobody_could_catch_stops_all_the_same(flags: list[str], tmp_path: Path) -> None:
+    """CPython swallows what a ``__del__`` raises; the signal comes again, and what cleans up then is not stopped."""
+    done = run("swallow", str(tmp_path / "cleaned"), *flags)
+
+    assert (done.returncode, done.stdout) == (143, "")
+    assert done.stderr == "error: stopped by SIGTERM; run the same command again to resume\n"
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_other_errors_that_nobody_could_catch_are_told_as_ever() -> None:
+    """And afterwards handlers, hook and timer are as they were."""
+    done = run("restore")
+
+    assert done.returncode == 0
+    assert "Exception ignored in" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
 
 
 def test_a_closed_pipe_is_no_error() -> None:
