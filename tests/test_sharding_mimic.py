@@ -201,7 +201,6 @@ def conflicts_of(export: Export) -> set[str]:
         ("services", service(1, "MED"), service(1, "SURG")),
         ("transfers", unit(1, 5, "MICU"), unit(1, 5, "Ward")),
         ("transfers", unit(1, 5, "MICU"), unit(1, 2, "Ward")),
-        ("transfers", unit(1, 5, None), unit(1, 2, "Ward")),
         ("diagnoses_icd", diagnosis("I10"), diagnosis("A419")),
         ("patients", {"subject_id": "10", "gender": "F"}, {"subject_id": "10", "gender": "M"}),
         ("patients", {"subject_id": "10", "gender": "F"}, {"subject_id": "10", "gender": "F", "anchor_year": "2150"}),
@@ -234,6 +233,7 @@ def test_a_record_that_relies_on_rows_that_contradict_each_other_is_counted(
         ("transfers", [unit(0, 9, "MICU"), unit(0, 1, "Ward")]),
         ("transfers", [unit(0, 9, "MICU"), unit(1, 9, "Ward")]),
         ("transfers", [unit(0, 9, "MICU"), unit(0, 9, None), unit(0, 9, "Unknown")]),
+        ("transfers", [unit(1, 5, None), unit(1, 6, "Unknown"), unit(1, 2, "Ward")]),
         ("diagnoses_icd", [diagnosis("I10"), diagnosis("I110"), diagnosis("?"), diagnosis("A419", number="2")]),
         (
             "patients",
@@ -336,6 +336,17 @@ def test_of_stays_that_begin_together_the_longest_counts() -> None:
     assert departments_of({"discharge": [note(1), note(4)], "transfers": stays}) == ["MICU", "MICU"]
 
 
+@pytest.mark.parametrize("nameless", [None, "Unknown"])
+def test_a_unit_that_nobody_knows_hides_no_named_one_that_began_with_it(nameless: str | None) -> None:
+    """While both last, the named one is known, without a contradiction; then nobody knows, whatever was around."""
+    stays = [unit(0, 12, "Ward"), unit(1, 10, nameless), unit(1, 4, "MICU"), unit(1, 11, nameless, hadm_id="21")]
+
+    found = adapt(mimic4.ADAPTER, MIMIC4, {"discharge": [note(hour) for hour in (0, 2, 6, 11)], "transfers": stays})
+
+    assert [row["department"] for row in rows_of(found)] == ["Ward", "MICU", "UNKNOWN", "Ward"]
+    assert "conflicting_transfers" not in found.unresolved
+
+
 def test_a_note_of_no_hospital_stay_is_of_its_patients_unit() -> None:
     """A radiology report of someone who went home from the emergency department."""
     export: Export = {
@@ -362,7 +373,7 @@ def test_an_inner_stay_interrupts_the_outer_one() -> None:
     )
 )
 def test_at_any_time_the_stay_that_began_last_counts(stays: list[tuple[int, int | None, str | None]]) -> None:
-    """Of the stays that have not ended; of several that began together the longest, then the first by name."""
+    """Of those that have not ended; of several that began together a named one, then the longest, then by name."""
     hours = range(8)
 
     found = departments_of(
@@ -374,7 +385,8 @@ def test_at_any_time_the_stay_that_began_last_counts(stays: list[tuple[int, int 
 
     ends = [(start, 99 if stop is None else stop, name) for start, stop, name in stays]
     there = [[stay for stay in ends if stay[0] <= hour <= stay[1]] for hour in hours]
-    last = [min(each, key=lambda stay: (-stay[0], -stay[1], stay[2] or "~"))[2] if each else None for each in there]
+    order = [sorted(each, key=lambda stay: (-stay[0], stay[2] is None, -stay[1], stay[2] or "")) for each in there]
+    last = [each[0][2] if each else None for each in order]
     assert found == [name or "UNKNOWN" for name in last]
 
 

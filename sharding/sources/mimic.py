@@ -68,10 +68,10 @@ def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
 
     Args:
         transfers: ``subject_id``, ``hadm_id``, ``eventtype``, ``careunit``, ``intime``, ``outtime``. Of several stays
-            from one moment on, the longest is taken, then the one whose unit sorts first; while another one lasts that
-            names another unit, the two contradict each other. A stay within another one interrupts it. Without an end,
-            a stay goes on; with an end that is no date, or before its beginning, it says nothing. A discharge is no
-            stay.
+            from one moment on, one in a named unit is taken, then the longest, then the one whose unit sorts first;
+            while another one lasts that names another unit, the two contradict each other. A stay within another one
+            interrupts it. Without an end, a stay goes on; with an end that is no date, or before its beginning, it says
+            nothing. A discharge is no stay.
     """
     times = {TIME: moments(transfers["intime"]), "stop": moments(transfers["outtime"])}
     stays = transfers.with_columns(**times)
@@ -131,12 +131,17 @@ def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFra
 def _by_key(stays: pl.DataFrame, key: pl.Expr) -> pa.Table:
     keyed = stays.select(key.alias(KEY), TIME, "unit", "stop")
     sound = keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
-    order = sound.sort(KEY, TIME, "stop", "unit", descending=[False, False, True, False], nulls_last=True)
-    is_other = pl.col("unit").is_not_null() & pl.col("unit").ne_missing(pl.col("unit").first())
+    is_named = pl.col("unit").is_not_null()
+    order = sound.sort(KEY, TIME, ~is_named, "stop", "unit", descending=[False, False, False, True, False])
+    is_other = is_named & pl.col("unit").ne_missing(pl.col("unit").first())
     contested = pl.col("stop").filter(is_other).max().over(KEY, TIME).alias(_CONTESTED)
     single = order.with_columns(contested).unique((KEY, TIME), keep="first", maintain_order=True)
-    inner = single.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
-    nested = single.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
+    # The patient is in the nameless one from then on.
+    outlasts = pl.col("stop") > pl.col("stop").filter(is_named).max().over(KEY, TIME)
+    around = order.filter(~is_named & outlasts).with_columns(pl.lit(None, pl.Int64).alias(_CONTESTED))
+    stacked = pl.concat([around, single]).sort(KEY, TIME, "stop", descending=[False, False, True])
+    inner = stacked.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
+    nested = stacked.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
     resumed = [row for _, rows in groupby(nested.iter_rows(), key=itemgetter(0)) for row in _resumed(rows)]
     return lookup(pl.concat([single, pl.DataFrame(resumed, single.schema, orient="row")]), (KEY, TIME))
 
