@@ -55,16 +55,20 @@ def utc_microseconds(text: str) -> int | None:
 
 
 def years_between(birth: str | None, at: str | None) -> range | None:
-    """Every number of whole years that may lie between two dates, both read by ``date_of``.
+    """Every number of whole years that may lie between a birth and a later day, both read by ``date_of``.
+
+    Nobody is written about before birth: of the days that two short dates may be, those in which the second is the
+    earlier one are not meant, as long as there are others.
 
     Returns:
-        One number, or several if a date has no day or no month; negative if the second date is the earlier one. None if
-        one of them is no date.
+        One number, or several if a date has no day or no month; negative if the second date is the earlier one in any
+        case. None if one of them is no date.
     """
     born, then = (None if text is None else days_of(text) for text in (birth, at))
     if born is None or then is None:
         return None
-    return range(_whole_years(born[1], then[0]), _whole_years(born[0], then[1]) + 1)
+    fewest, most = _whole_years(born[1], then[0]), _whole_years(born[0], then[1])
+    return range(fewest if most < 0 else max(0, fewest), most + 1)
 
 
 def _whole_years(birth: date, at: date) -> int:
