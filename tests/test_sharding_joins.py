@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.joins import CONFLICT, TIME, answers, any_set, first_told, latest, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, any_set, completed, first_told, latest, lookup
 from sharding.sources.keyed import KEY
 
 KEYS = st.one_of(st.none(), st.sampled_from(["7", "07", "7.0", "", "é", "longer key"]))
@@ -89,6 +89,24 @@ def test_a_row_that_was_picked_from_several_that_differ_is_marked(
 
     values = {key: {value for other, value in rows if other == key and other is not None} for key in asked}
     assert found == [len(values[key]) > 1 if values[key] else None for key in asked]
+
+
+@given(st.lists(st.tuples(KEYS, VALUES, VALUES), max_size=20), st.lists(KEYS, max_size=20), st.randoms())
+def test_rows_of_a_key_complete_each_other(
+    rows: list[tuple[str | None, str | None, str | None]], asked: list[str | None], chance: random.Random
+) -> None:
+    """What some rows tell and none denies is known; only where two values differ one is picked, and that is marked."""
+    schema = {KEY: pl.String, "one": pl.String, "other": pl.String}
+    frames = [pl.DataFrame(order, schema=schema, orient="row") for order in (rows, chance.sample(rows, len(rows)))]
+
+    found, moved = (answers(pl.Series(asked, dtype=pl.String), lookup(completed(frame))) for frame in frames)
+
+    assert moved.equals(found)
+    for key, (*values, is_conflicting) in zip(asked, found.select("one", "other", CONFLICT).iter_rows(), strict=True):
+        told = [{row[at] for row in rows if row[0] == key and key is not None} - {None} for at in (1, 2)]
+        is_there = key is not None and any(row[0] == key for row in rows)
+        assert all(value in words if words else value is None for value, words in zip(values, told, strict=True))
+        assert is_conflicting == (any(len(words) > 1 for words in told) if is_there else None)
 
 
 @given(st.lists(st.lists(st.tuples(VALUES, st.booleans()), min_size=5, max_size=5), min_size=1, max_size=4))

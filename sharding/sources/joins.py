@@ -72,6 +72,19 @@ def telling(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.any_horizontal(pl.exclude(KEY).is_not_null()))
 
 
+def completed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows in which a value that some rows of a key tell, and none tells otherwise, stands in every row of that key.
+
+    For what is true of a key at all times, such as of a person: rows that complete each other become equal, and those
+    that contradict each other differ in what they contradict each other in alone.
+    """
+    names = [name for name in frame.columns if name != KEY]
+    least, most = ({name: getattr(pl.col(name), of)().over(KEY) for name in names} for of in ("min", "max"))
+    return frame.with_columns(
+        pl.when(least[name] == most[name]).then(most[name]).otherwise(name).alias(name) for name in names
+    )
+
+
 def first_told(found: Sequence[pl.DataFrame], name: str) -> tuple[pl.Series, list[pl.DataFrame]]:
     """The first value that several answers tell, row by row.
 
