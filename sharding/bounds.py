@@ -1,8 +1,9 @@
-"""What a build may take on disk, by the sizes of its inputs alone: said before anything is read or copied.
+"""What a build may take on disk, by its inputs alone: said before anything is read or copied.
 
-Upper estimates. A byte of any encoding becomes at most three of UTF-8; what a compressed text file holds is not known
-before it is read, so a factor stands for it that few notes reach; and records are taken to be short, since each has a
-key. After pass 1 the plan has exact counts, see ``space``.
+Little is certain then: only that text which is compressed or in another encoding is copied. How much of a file is
+notes, how many of them are kept, and what a compressed file holds is not known before it is read, so the rest are upper
+estimates: a byte of any encoding becomes at most three of UTF-8, a factor stands for what is compressed, and records
+are as long as those in the head of their file. After pass 1 the plan has exact counts, see ``space``.
 """
 
 from __future__ import annotations
@@ -10,23 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from sharding.config import ShardingSettings
-from sharding.inputs import SourceFile
+from sharding.inputs import SourceFile, head_of
 from sharding.sources.adapter import MIXED, NOTES
-from sharding.sources.formats import FORMATS, is_text
+from sharding.sources.formats import FORMATS, is_delimited, is_text
+from sharding.sources.parquet import num_rows
+from sharding.sources.quoting import LF, QUOTE
 
 # Ids, lengths, department and a handful of case features.
 ROW_BYTES = 192
-# English clinical notes take 0.6 of their size in LZ4 and 0.4 in zstd; the rest is room for other text.
-SPILL_SHARE = 0.8
+# Spill files are not compressed, and each of their record batches has a head. English clinical notes take 0.4 of their
+# size in zstd; the rest is room for other text.
+SPILL_SHARE = 1.15
 SHARD_SHARE = 0.6
 # Python with Dask, Arrow and NumPy.
 WORKER_BYTES = 250 << 20
-# Clinical notes shrink to a quarter or a third in gzip and Zstandard, tables to a tenth.
+# Clinical notes shrink to a quarter or a third in gzip and Zstandard, tables to a tenth; what does not shrink grows by
+# a thousandth, and by a frame.
 PLAIN_PER_COMPRESSED = 10
+LEAST_PLAIN_PER_COMPRESSED = 0.9
+# Four bytes of UTF-32 may be one, and two of most other encodings three.
 UTF8_PER_BYTE = 3
-# Of a record on average, at least; its key with group and time, and its shard and place there.
-RECORD_BYTES = 256
+LEAST_UTF8_PER_BYTE = 0.25
+# Of a record: its key with group and time, and its shard and place there.
 KEY_BYTES = 96
 # Measured with MIMIC-IV's services, of 40 bytes a row as CSV: 112 bytes a row of lookup tables, and 580 bytes a row in
 # the memory of the one worker that reads, joins and sorts them; so 6 GB for ten million rows.
@@ -39,6 +48,7 @@ class Bound:
     """At most so much, in bytes.
 
     Attributes:
+        least_copy_bytes: At least so much of copies; nothing else is certain.
         copy_bytes: Plain UTF-8 copies of compressed or otherwise encoded inputs, in scratch.
         lookup_bytes: Lookup tables of side files, in scratch.
         key_bytes: Key tables and places of records, in scratch.
@@ -48,6 +58,7 @@ class Bound:
         num_compressed: Text files whose plain size is not known.
     """
 
+    least_copy_bytes: int
     copy_bytes: int
     lookup_bytes: int
     key_bytes: int
@@ -57,9 +68,14 @@ class Bound:
     num_compressed: int
 
     @property
+    def scan_bytes(self) -> int:
+        """What scratch may hold of pass 1."""
+        return self.copy_bytes + self.lookup_bytes + self.key_bytes
+
+    @property
     def scratch_bytes(self) -> int:
         """All that scratch may hold at a time."""
-        return self.copy_bytes + self.lookup_bytes + self.key_bytes + self.spill_bytes
+        return self.scan_bytes + self.spill_bytes
 
 
 def bound(files: Iterable[SourceFile], settings: ShardingSettings) -> Bound:
@@ -67,17 +83,22 @@ def bound(files: Iterable[SourceFile], settings: ShardingSettings) -> Bound:
 
     Raises:
         DataError: a Parquet file cannot be read.
+        IntegrityError: a text file is not in the encoding at all.
     """
-    copied = notes = sides = num_compressed = 0
+    least = copied = notes = sides = num_records = num_compressed = 0
     for file in files:
         num_bytes = _plain_bytes(file, settings)
         num_compressed += file.compression is not None
-        copied += num_bytes if is_text(file.format) and (file.compression or settings.encoding != "utf-8") else 0
-        notes += num_bytes if file.use in (NOTES, MIXED) else 0
+        if is_text(file.format) and (file.compression or settings.encoding != "utf-8"):
+            least += _least_bytes(file, settings)
+            copied += num_bytes
+        if file.use in (NOTES, MIXED):
+            notes += num_bytes
+            num_records += _num_records(file, settings, num_bytes=num_bytes)
         sides += num_bytes if file.use != NOTES else 0
-    num_records = notes // RECORD_BYTES + 1
     size = notes + num_records * ROW_BYTES
     return Bound(
+        least_copy_bytes=least,
         copy_bytes=copied,
         lookup_bytes=LOOKUP_SHARE * sides,
         key_bytes=num_records * KEY_BYTES,
@@ -89,8 +110,25 @@ def bound(files: Iterable[SourceFile], settings: ShardingSettings) -> Bound:
 
 
 def _plain_bytes(file: SourceFile, settings: ShardingSettings) -> int:
-    """As UTF-8; of Parquet its pages before compression."""
+    """As UTF-8, at most; of Parquet its pages before compression."""
     if not is_text(file.format):
         return sum(span.num_bytes for span in FORMATS[file.format].spans(file.path, 1))
     plain = file.num_bytes * (PLAIN_PER_COMPRESSED if file.compression else 1)
     return plain * (1 if settings.encoding == "utf-8" else UTF8_PER_BYTE)
+
+
+def _least_bytes(file: SourceFile, settings: ShardingSettings) -> int:
+    """Of a text file as plain UTF-8."""
+    plain = file.num_bytes * (LEAST_PLAIN_PER_COMPRESSED if file.compression else 1)
+    return int(plain * (1 if settings.encoding == "utf-8" else LEAST_UTF8_PER_BYTE))
+
+
+def _num_records(file: SourceFile, settings: ShardingSettings, *, num_bytes: int) -> int:
+    """Of a text file of so many bytes, if they are as long as in its head; a header line is one too."""
+    if not is_text(file.format):
+        return num_rows(file.path)
+    head = np.frombuffer(head_of(file, settings.encoding), dtype=np.uint8)
+    is_end = head == LF
+    if is_delimited(file.format):
+        is_end &= np.cumsum(head == QUOTE) % 2 == 0
+    return num_bytes * int(is_end.sum()) // max(1, len(head)) + 1

@@ -27,7 +27,7 @@ from sharding.scratch import Plan, Survey
 from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
 from sharding.sources.adapter import NOTES
-from sharding.space import Estimate, check_bound, check_space, estimate
+from sharding.space import Estimate, check_bound, check_space, estimate, needs_of_build, needs_of_plan
 from sharding.spill import shard_parts, spill_blocks
 from sharding.survey import survey_inputs
 
@@ -74,10 +74,12 @@ def plan_corpus(request: Request, *, dry_run: bool = False) -> Planned:
     """
     prepared = prepare(request)
     scratch, settings = prepared.scratch, prepared.recognised.settings
+    most = bound(prepared.recognised.files, settings)
     with locked(scratch.folder):
         is_kept = not dry_run or is_there(scratch.folder)
         try:
             make_folder(scratch, None if dry_run and is_kept else request.scratch)
+            check_bound(most, needs_of_plan(most, scratch), scratch, ignore=request.ignore_space)
             with connected(request.cluster, scratch.workers()) as cluster:
                 survey = survey_blocks(request, prepared, cluster)
                 ready = ready_blocks(request, prepared, survey, cluster=cluster)
@@ -85,7 +87,6 @@ def plan_corpus(request: Request, *, dry_run: bool = False) -> Planned:
         finally:
             if not is_kept:
                 clear(scratch)
-    most = bound(prepared.recognised.files, settings)
     return Planned(prepared.identity.build_id, plan, most, estimate(plan, survey, settings))
 
 
@@ -107,7 +108,8 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
     except OSError as error:
         raise wrapped_write(folder, error) from None
     most = bound(prepared.recognised.files, prepared.recognised.settings)
-    check_bound(most, prepared.scratch, folder, ignore=request.ignore_space)
+    needs = needs_of_build(most, prepared.scratch, folder)
+    check_bound(most, needs, prepared.scratch, ignore=request.ignore_space)
     with connected(request.cluster, prepared.scratch.workers()) as cluster:
         survey = survey_blocks(request, prepared, cluster)
         ready = ready_blocks(request, prepared, survey, cluster=cluster)

@@ -43,6 +43,7 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
 
 
 @cli.command()
+@click.option("--ignore-space", is_flag=True, help="Begin although a disk seems too small.")
 @click.option("--dry-run", is_flag=True, help="Keep nothing but a new record key, and the ledger if it is refused.")
 @build_options
 def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:

@@ -107,7 +107,8 @@ def bound_lines(most: dict[str, int] | None) -> Iterator[str]:
         return
     yield ""
     yield "at most, by the inputs' sizes"
-    parts = [("scratch_bytes", "scratch"), ("copy_bytes", "  UTF-8 copies"), ("lookup_bytes", "  lookup tables")]
+    parts = [("scratch_bytes", "scratch"), ("copy_bytes", "  UTF-8 copies"), ("least_copy_bytes", "    at least")]
+    parts += [("lookup_bytes", "  lookup tables")]
     parts += [("key_bytes", "  keys"), ("spill_bytes", "  spilled text"), ("shard_bytes", "shards")]
     parts += [("lookup_worker_bytes", "memory for lookup tables")]
     for name, said in parts:

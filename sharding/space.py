@@ -1,14 +1,15 @@
 """What a planned build will take on disk and in memory, and whether the disks have it: asked before it is written.
 
-Twice: before anything is read by the sizes of the inputs (``bounds``), and after pass 1 by the plan. The latter are
-estimates, not bounds: text that does not compress takes more. A disk that fills up all the same ends the build as
-temporary, and it goes on when there is room.
+Twice: before anything is read by the inputs alone (``bounds``), when a disk is refused only if it is certainly too
+small, and named if it may be; and after pass 1 by the plan, when it is refused. The plan knows how many records there
+are and how long, but not how well they compress. A disk that fills up all the same ends the build as temporary, and it
+goes on when there is room.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,23 +79,38 @@ def check_space(expected: Estimate, scratch: Scratch, build: Path, *, ignore: bo
     )
 
 
-def check_bound(most: Bound, scratch: Scratch, build: Path, *, ignore: bool) -> None:
+def needs_of_plan(most: Bound, scratch: Scratch) -> list[Need]:
+    """What pass 1 may write, at most."""
+    return [Need("scratch", scratch.folder, most.scan_bytes - sum(map(_num_bytes, scratch.subfolders())))]
+
+
+def needs_of_build(most: Bound, scratch: Scratch, build: Path) -> list[Need]:
+    """What a whole build may write, at most."""
+    return [
+        Need("scratch", scratch.folder, most.scratch_bytes - sum(map(_num_bytes, scratch.subfolders()))),
+        Need("corpus", build, most.shard_bytes - _num_bytes(build)),
+    ]
+
+
+def check_bound(most: Bound, needs: Sequence[Need], scratch: Scratch, *, ignore: bool) -> None:
     """As ``check_space``, before anything is read; not of a build whose plan is there, since that has better figures.
 
+    A disk that may be too small for ``needs`` is only named.
+
     Raises:
-        TemporaryError: a disk may be too small.
+        TemporaryError: the disk of scratch is certainly too small; only a notice if that is to be ignored.
     """
     if scratch.plan().exists():
         return
+    copy_bytes = most.least_copy_bytes - _num_bytes(scratch.utf8(0).parent)
+    words = "at least {needed:,} bytes are needed for plain UTF-8 copies of the inputs"
+    check_room([Need("scratch", scratch.folder, copy_bytes)], words=words, ignore=ignore)
     factor = f" (compressed ones taken for {PLAIN_PER_COMPRESSED} times as large)" if most.num_compressed else ""
-    check_room(
-        [
-            Need("scratch", scratch.folder, most.scratch_bytes - sum(map(_num_bytes, scratch.subfolders()))),
-            Need("corpus", build, most.shard_bytes - _num_bytes(build)),
-        ],
-        words=f"up to {{needed:,}} bytes may be needed, by the sizes of the inputs{factor}",
-        ignore=ignore,
-    )
+    for where, needed, free in _shortages(needs):
+        notice(
+            f"{where}: up to {needed:,} bytes may be needed, by the inputs{factor}, {free:,} are free; it may be far "
+            "less, so going on; it is asked again when all records are known"
+        )
 
 
 def check_room(needs: Sequence[Need], *, words: str, ignore: bool) -> None:
@@ -103,6 +119,12 @@ def check_room(needs: Sequence[Need], *, words: str, ignore: bool) -> None:
     Raises:
         TemporaryError: one has not; only a notice if that is to be ignored.
     """
+    for where, needed, free in _shortages(needs):
+        _refuse(f"{where}: {words.format(needed=needed)}, {free:,} are free", ignore=ignore)
+
+
+def _shortages(needs: Sequence[Need]) -> Iterator[tuple[str, int, int]]:
+    """What is to be written to a disk that is too small, the bytes needed, and the bytes free."""
     try:
         disks = [need.folder.stat().st_dev for need in needs]
         free = {disk: shutil.disk_usage(need.folder).free for disk, need in zip(disks, needs, strict=True)}
@@ -112,8 +134,7 @@ def check_room(needs: Sequence[Need], *, words: str, ignore: bool) -> None:
         parts = [need for need, its_disk in zip(needs, disks, strict=True) if its_disk == disk]
         needed = sum(max(0, need.num_bytes) for need in parts)
         if needed > free[disk]:
-            where = " and ".join(need.name for need in parts)
-            _refuse(f"{where}: {words.format(needed=needed)}, {free[disk]:,} are free", ignore=ignore)
+            yield " and ".join(need.name for need in parts), needed, free[disk]
 
 
 def _refuse(said: str, *, ignore: bool) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,15 @@ from hypothesis import strategies as st
 
 from schemas.errors import IntegrityError, TemporaryError
 from schemas.verification import verify_build
-from sharding.bounds import bound
+from sharding.bounds import KEY_BYTES, bound
 from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
+from sharding.preparation import Request
 from sharding.sample_files import write_sample
 from sharding.sources.encodings import transcode
-from tests.builds import request, some_rows, write_rows
+from tests.builds import Row, request, some_rows, write_rows
 from tests.commands import run_command
 
 MAPPING = ["--id", "note_id", "--text", "text", "--department", "department"]
@@ -150,45 +152,78 @@ def test_the_command_prints_what_would_be_written(
     encoding=st.sampled_from(["utf-8", "cp1252", "gb18030", "utf-16", "utf-32-le", "shift_jis", "koi8_r", "big5hkscs"]),
     is_damaged=st.booleans(),
 )
-def test_no_copy_is_larger_than_its_bound(
+def test_a_copy_is_as_large_as_its_bounds_say(
     tmp_path_factory: pytest.TempPathFactory, text: str, encoding: str, is_damaged: bool
 ) -> None:
-    """Whatever the encoding, and whether or not the bytes are in it."""
+    """No larger and no smaller, whatever the encoding, and whether or not the bytes are in it."""
     path = tmp_path_factory.mktemp("in") / "in.csv"
     path.write_bytes(text.encode("utf-8" if is_damaged else encoding, "ignore"))
     settings = ShardingSettings.model_validate({"columns": {"text": "t"}, "encoding": encoding})
     out = io.BytesIO()
 
     with suppress(IntegrityError):  # not in this encoding at all
+        most = bound([SourceFile.found(path, "csv")], settings)
         transcode(path, out, settings.encoding)
-    most = bound([SourceFile.found(path, "csv")], settings)
 
-    assert most.copy_bytes >= (0 if encoding == "utf-8" else len(out.getvalue()))
-    assert most.num_compressed == 0
+        copied = 0 if encoding == "utf-8" else len(out.getvalue())
+        assert most.least_copy_bytes <= copied <= most.copy_bytes
+        assert most.num_compressed == 0
 
 
-def test_nothing_is_read_on_a_disk_that_may_be_too_small(
-    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("length", [1, 40, 4_000])
+def test_keys_are_as_many_as_records(tmp_path: Path, suffix: str, length: int) -> None:
+    """However long their texts are, with quotes and newlines in them; by the head of a file, or by its metadata."""
+    rows: list[Row] = [(f"n{number}", ('a "b"\n' * length)[:length], "d", None) for number in range(500)]
+    path = write_rows(tmp_path / f"in.{suffix}", rows)
+    settings = ShardingSettings.model_validate({"columns": {"text": "note"}})
+
+    most = bound([SourceFile.found(path, suffix)], settings)
+
+    assert 500 <= most.key_bytes // KEY_BYTES <= 510
+
+
+@pytest.mark.parametrize("ask", [build_corpus, plan_corpus])
+def test_nothing_is_copied_to_a_disk_that_is_certainly_too_small(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Request], object]
 ) -> None:
-    """Copies, keys and text are asked for by the sizes of the inputs, a compressed one's by the factor said."""
+    """Plain copies of a compressed file are no smaller than the file; a plan asks for their room as a build does."""
     source = tmp_path / "in.csv.gz"
     source.write_bytes(gzip.compress(write_rows(tmp_path / "in.csv", some_rows(60)).read_bytes(), 0))
     wanted = request([source], tmp_path / "corpus", scheduler)
+    needed = bound([SourceFile.found(source, "csv")], wanted.settings).least_copy_bytes
+    _full(monkeypatch, needed - 1)
+
+    with pytest.raises(TemporaryError, match=rf"scratch: at least {needed:,} bytes are needed for plain UTF-8 copies"):
+        ask(wanted)
+
+    assert [path for path in wanted.corpus.glob("scratch/*/*/*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("ask", [build_corpus, plan_corpus])
+def test_a_disk_that_may_be_too_small_is_named_and_tried(
+    tmp_path: Path,
+    scheduler: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ask: Callable[[Request], object],
+) -> None:
+    """A compressed file is taken for ten times as large, and most are not; who plans only is asked for no shards."""
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(write_rows(tmp_path / "in.csv", some_rows(60)).read_bytes(), 1))
+    wanted = request([source], tmp_path / "corpus", scheduler)
     most = bound([SourceFile.found(source, "csv")], wanted.settings)
-    needed = most.scratch_bytes + most.shard_bytes
-    said = rf"up to {needed:,} bytes may be needed, by the sizes of the inputs \(compressed ones taken for 10 times"
+    needed = most.scan_bytes if ask is plan_corpus else most.scratch_bytes + most.shard_bytes
+    _full(monkeypatch, needed - 1)
 
-    with monkeypatch.context() as patch:
-        _full(patch, needed - 1)
-        with pytest.raises(TemporaryError, match=said) as caught:
-            build_corpus(wanted)
-        read = [path for path in wanted.corpus.glob("scratch/*/*/*") if path.is_file()]
-        _full(patch, needed)
-        made, _ = build_corpus(wanted)
+    ask(wanted)
+    said = capsys.readouterr().err
+    shutil.rmtree(wanted.corpus)
+    _full(monkeypatch, needed)
+    ask(wanted)
 
-    assert caught.value.exit_code == 75
-    assert read == []
-    assert verify_build(made, deep=True)
+    assert f"up to {needed:,} bytes may be needed, by the inputs (compressed ones taken for 10 times as large)" in said
+    assert "may be needed" not in capsys.readouterr().err
 
 
 def test_side_files_need_room_and_memory(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ class ParquetSource:
                 yield _rows(pa.Table.from_batches([batch]), columns)
 
 
+def num_rows(path: Path) -> int:
+    """Of a whole file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with _readable(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def _rows(batch: pa.Table, columns: Mapping[str, str]) -> Rows:
     arrays = {
         role: _digests(batch) if column == ALL_COLUMNS else _as_binary(batch.column(column))
