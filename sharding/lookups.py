@@ -1,15 +1,18 @@
 """What side files say, made once into tables to look notes up in, which every task maps from the disk.
 
 One task makes them all, so that both passes and every worker see the same; like all scratch files they are sealed, and
-a resumed build uses them only if they are intact.
+a resumed build uses them only if they are intact. Side files may be larger than memory: they are read part by part, and
+a table is finished and written a share of its keys at a time, unless the family's tables hang on each other's rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,8 +22,13 @@ from schemas.errors import IntegrityError
 from schemas.manifests import SideLedger
 from schemas.seals import Seal, check_seal, label
 from sharding.inputs import SourceFile
-from sharding.scratch import Scratch, write_sealed
+from sharding.lookup_rows import RowRuns, remove_stale_runs
+from sharding.scratch import LOOKUP_FOLDER, Scratch, write_sealed
 from sharding.sources.adapters import ADAPTERS, source_of
+from sharding.sources.lookup_plans import LookupPlan
+
+# Of side files, whose rows are short: their cells take many times as much.
+MOST_BLOCK_BYTES = 4 << 20
 
 
 class Lookups(Document):
@@ -66,12 +74,11 @@ def make_lookups(job: LookupJob) -> Lookups:
     finished = _intact(job.scratch, places)
     if finished:
         return finished
-    tables, ledgers = _side_tables(job)
-    made = ADAPTERS[job.family].lookups(tables)
-    seals = {name: _write(job.scratch, name, made[name]) for name in sorted(made)}
+    plan = ADAPTERS[job.family].lookup_plan
+    seals, ledgers = _made_by_key(job, plan) if plan else _made_whole(job)
     for side in job.sides:
         side.file.check_unchanged()
-    lookups = Lookups(places=places, tables=seals, sides=ledgers)
+    lookups = Lookups(places=places, tables=dict(sorted(seals.items())), sides=ledgers)
     write_sealed(job.scratch, _index_path(job.scratch), lookups)
     return lookups
 
@@ -85,30 +92,62 @@ def open_lookups(scratch: Scratch, names: Sequence[str]) -> dict[str, pa.Table]:
     return {name: _mapped(_table_path(scratch, name)) for name in names}
 
 
-def _side_tables(job: LookupJob) -> tuple[dict[str, pa.Table], list[SideLedger]]:
-    """All rows of the side files of each use, and a ledger of each file; a column that a file lacks is null there."""
+def _made_by_key(job: LookupJob, plan: LookupPlan) -> tuple[dict[str, Seal], list[SideLedger]]:
+    """The tables of a plan; memory holds a part of a side file, or a share of a table."""
+    remove_stale_runs(job.scratch)
+    seals: dict[str, Seal] = {}
+    made: dict[str, pa.Table] = {}
+    with ExitStack() as stack:
+        runs = [stack.enter_context(RowRuns(job.scratch, kind.name, plan.no_rows(kind))) for kind in plan.kinds]
+
+        def tell(use: str, table: pa.Table) -> None:
+            cells = plan.cells_of(use, table)
+            for kind, told in zip(plan.kinds, runs, strict=True):
+                if use in kind.uses:
+                    told.add(kind.rows_of(cells))
+
+        ledgers = [_read(job, side, tell) for side in job.sides]
+        for kind, told in zip(plan.kinds, runs, strict=True):
+            tables = (kind.table_of(share, made) for share in told.shares())
+            seals[kind.name] = _write(job.scratch, kind.name, tables)
+            made[kind.name] = _mapped(_table_path(job.scratch, kind.name))
+    return seals, ledgers
+
+
+def _made_whole(job: LookupJob) -> tuple[dict[str, Seal], list[SideLedger]]:
+    """The tables of a family that makes them all at once; a column that a file lacks is null there."""
     parts: dict[str, list[pa.Table]] = {}
-    ledgers = []
     for side in job.sides:
-        num_read = 0
-        rejected: Counter[str] = Counter()
-        source = source_of(side.file.format, job.family, side.file.use)
         nothing = pa.schema([(name, pa.large_string()) for name in side.columns]).empty_table()
-        tables = parts.setdefault(side.file.use, [])
-        tables.append(nothing)
-        for span in source.spans(side.path, job.block_bytes):
-            for rows in source.read(side.path, span, columns=side.columns):
-                tables.append(rows.table)
-                num_read += rows.num_read
-                rejected.update(rows.rejected)
-        ledgers.append(SideLedger(num_read=num_read, rejected=dict(sorted(rejected.items()))))
-    return {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}, ledgers
+        parts.setdefault(side.file.use, []).append(nothing)
+    ledgers = [_read(job, side, lambda use, table: parts[use].append(table)) for side in job.sides]
+    sides = {use: pa.concat_tables(tables, promote_options="default") for use, tables in parts.items()}
+    made = ADAPTERS[job.family].lookups(sides)
+    return {name: _write(job.scratch, name, [made[name]]) for name in sorted(made)}, ledgers
 
 
-def _write(scratch: Scratch, name: str, table: pa.Table) -> Seal:
+def _read(job: LookupJob, side: SideFile, take: Callable[[str, pa.Table], None]) -> SideLedger:
+    """Hand over all rows of a side file, part by part, with what it is for."""
+    num_read = 0
+    rejected: Counter[str] = Counter()
+    source = source_of(side.file.format, job.family, side.file.use)
+    for span in source.spans(side.path, min(job.block_bytes, MOST_BLOCK_BYTES)):
+        for rows in source.read(side.path, span, columns=side.columns):
+            take(side.file.use, rows.table)
+            num_read += rows.num_read
+            rejected.update(rows.rejected)
+    return SideLedger(num_read=num_read, rejected=dict(sorted(rejected.items())))
+
+
+def _write(scratch: Scratch, name: str, tables: Iterable[pa.Table]) -> Seal:
+    """One record batch for each table, so that what is not asked for need not be put together; at least one."""
+
     def write(file: object) -> None:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
+        parts = iter(tables)
+        first = next(parts)
+        with pa.ipc.new_file(file, first.schema) as writer:
+            for part in chain([first], parts):
+                writer.write_table(part.combine_chunks())
 
     return scratch.publish(_table_path(scratch, name), write)
 
@@ -136,4 +175,4 @@ def _index_path(scratch: Scratch) -> Path:
 
 
 def _table_path(scratch: Scratch, name: str) -> Path:
-    return scratch.folder / "lookups" / f"{name}.arrow"
+    return scratch.folder / LOOKUP_FOLDER / f"{name}.arrow"

@@ -21,8 +21,9 @@ from schemas.seals import Seal, check_seal, publish_while
 from sharding.permit import check_permit
 
 SCRATCH_FOLDER = "scratch"
+LOOKUP_FOLDER = "lookups"
 # Tasks make no folders, so these are there before they begin.
-SUBFOLDERS = ("utf8", "lookups", "keys", "assignments", "spills", "shards")
+SUBFOLDERS = ("utf8", LOOKUP_FOLDER, "keys", "assignments", "spills", "shards")
 
 
 class SurveyedFile(Value):

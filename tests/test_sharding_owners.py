@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding.sources.joins import answers, lookup
 from sharding.sources.keyed import KEY
-from sharding.sources.owners import IS_FOREIGN, KEYS, keys_of, owner_lookup, stay_key
+from sharding.sources.owners import IS_FOREIGN, KEYS, keys_of, owner_rows, owner_table, stay_key
 
 # Texts whose joins could be taken for each other.
 IDS = st.one_of(st.none(), st.sampled_from(["1", "2", "1:2", "2:1", "1:1", "\x1f", "é"]))
@@ -21,10 +22,15 @@ def frame_of(pairs: Pairs) -> pl.DataFrame:
     return pl.DataFrame(pairs, schema={"stay": pl.String, "patient": pl.String}, orient="row")
 
 
+def owners_of(*tables: Pairs) -> pa.Table:
+    """Whose stays are, by the rows of some tables."""
+    return owner_table(pl.concat([owner_rows(frame_of(rows), stay="stay", patient="patient") for rows in tables]))
+
+
 @given(PAIRS, PAIRS, PAIRS)
 def test_a_stay_is_foreign_if_only_others_are_named(one: Pairs, other: Pairs, notes: Pairs) -> None:
     """In any of the tables; who names nobody contradicts nobody."""
-    owners = owner_lookup([frame_of(one), frame_of(other)], stay="stay", patient="patient")
+    owners = owners_of(one, other)
 
     found = keys_of(frame_of(notes), owners, stay="stay", patient="patient")
 
@@ -37,7 +43,7 @@ def test_a_stay_is_foreign_if_only_others_are_named(one: Pairs, other: Pairs, no
 def test_a_note_finds_the_rows_of_its_patient_and_of_nobody(rows: Pairs, notes: Pairs) -> None:
     """And no others; a note of nobody finds those of the stay's only patient."""
     told = frame_of(rows).with_columns(stay_key("stay", "patient").alias(KEY))
-    owners = owner_lookup([frame_of(rows)], stay="stay", patient="patient")
+    owners = owners_of(rows)
 
     keys = keys_of(frame_of(notes), owners, stay="stay", patient="patient")
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from sharding.sources.lookup_plans import LookupPlan
 from sharding.sources.source import Header, Source
 
 NOTES = "notes"
@@ -80,8 +81,13 @@ class Adapter(Protocol):
         """Name in the table that is read → column in the file, for the columns that this file has."""
         ...
 
+    @property
+    def lookup_plan(self) -> LookupPlan | None:
+        """How the lookup tables are made key by key; None for a family whose tables hang on each other's rows."""
+        ...
+
     def lookups(self, sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Tables to look departments, patients and the like up in, from the side tables that are there."""
+        """Tables to look departments, patients and the like up in, from the side tables that are there, all at once."""
         ...
 
     def parts(self, rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Iterator[pa.Table]:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sharding.sources.adapter import Adapted
+from sharding.sources.lookup_plans import LookupPlan, Tables, made_whole
 from sharding.sources.source import Header, Source
-
-Tables = Mapping[str, pa.Table]
 
 # What may follow a table's name when it is stored in parts: "_3", "-00001-of-00004", ".part2".
 _PART = r"([._-]+(part|chunk|split)?[._-]*[0-9][0-9a-z._-]*)?"
@@ -47,14 +46,14 @@ class TableFamily:
         name: As in ``--source``.
         features: Case features that it makes, sorted.
         kinds: Its tables; the first that fits a file is taken.
-        make_lookups: See ``Adapter.lookups``.
+        lookup_plan: See ``Adapter.lookup_plan``.
         make_records: See ``Adapter.records``.
     """
 
     name: str
     features: tuple[str, ...]
     kinds: tuple[FileKind, ...]
-    make_lookups: Callable[[Tables], dict[str, pa.Table]]
+    lookup_plan: LookupPlan
     make_records: Callable[[pa.Table, Tables], Adapted]
 
     def use_of(self, stem: str, header: Header) -> str | None:
@@ -75,7 +74,7 @@ class TableFamily:
 
     def lookups(self, sides: Tables) -> dict[str, pa.Table]:
         """See ``Adapter``."""
-        return self.make_lookups(sides)
+        return made_whole(self.lookup_plan, sides)
 
     def parts(self, rows: pa.Table, lookups: Tables) -> Iterator[pa.Table]:  # noqa: ARG002 - the protocol's form
         """See ``Adapter``; rows point to nothing large."""

@@ -20,6 +20,7 @@ from sharding.sources.fhir_sides import SIDE_COLUMNS, FhirSides
 from sharding.sources.fhir_texts import parts, texts_of
 from sharding.sources.fhir_types import NOTE_TYPES, RESOURCE_TYPES, SIDE_TYPES
 from sharding.sources.jsonl import JsonLinesSource
+from sharding.sources.lookup_plans import LookupPlan
 from sharding.sources.roles import to_roles
 from sharding.sources.source import Header, Source
 
@@ -34,6 +35,8 @@ class FhirAdapter:
 
     name: str = "fhir"
     features: tuple[str, ...] = ("age_band", "note_type", "sex", "year")
+    # An identifier of one resource decides what another one refers to.
+    lookup_plan: LookupPlan | None = None
 
     def use_of(self, stem: str, header: Header) -> str | None:
         """See ``Adapter``."""

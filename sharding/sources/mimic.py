@@ -7,6 +7,7 @@ after discharge, since summaries are dictated later. A unit is known only while 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -18,7 +19,8 @@ from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT
 from sharding.sources.cells import moments
 from sharding.sources.joins import CONFLICT, TIME, answers, any_set, first_told, latest, lookup
 from sharding.sources.keyed import KEY
-from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
+from sharding.sources.lookup_plans import LookupKind, alone
+from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_rows, owner_table, stay_key
 
 SERVICES, TRANSFERS, PATIENTS, DIAGNOSES = "services", "transfers", "patients", "diagnoses_icd"
 # Lookups that are not named after their table: units by hospital stay and by patient, chapters by hospital stay.
@@ -40,52 +42,79 @@ Stay = tuple[str, int, str | None, int, int | None]
 _CONTESTED = "contested_until"
 
 
-def stay_lookups(*, services: pl.DataFrame, transfers: pl.DataFrame, diagnoses: pl.DataFrame) -> dict[str, pa.Table]:
+def stay_kinds() -> tuple[LookupKind, ...]:
     """All that is known of hospital stays, and whose each of them is; see the functions below."""
-    return {
-        SERVICES: service_lookup(services),
-        **unit_lookups(transfers),
-        CHAPTERS: chapter_lookup(diagnoses),
-        OWNERS: owner_lookup((services, transfers, diagnoses), stay=_STAY, patient=_PATIENT),
-    }
+    stay, patient = stay_key(_STAY, _PATIENT), pl.col(_PATIENT)
+    owners = partial(owner_rows, stay=_STAY, patient=_PATIENT)
+    return (
+        LookupKind(SERVICES, (SERVICES,), service_rows, alone(partial(lookup, unique=(KEY, TIME)))),
+        LookupKind(UNITS, (TRANSFERS,), partial(unit_rows, key=stay), alone(unit_table)),
+        LookupKind(PATIENT_UNITS, (TRANSFERS,), partial(unit_rows, key=patient), alone(unit_table)),
+        LookupKind(CHAPTERS, (DIAGNOSES,), chapter_rows, alone(lookup)),
+        LookupKind(OWNERS, (SERVICES, TRANSFERS, DIAGNOSES), owners, alone(owner_table)),
+    )
 
 
-def service_lookup(services: pl.DataFrame) -> pa.Table:
+def timed(use: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The cells of a side table, with the times of services and units in microseconds."""
+    if use == SERVICES:
+        return rows.with_columns(moments(rows["transfertime"]).alias(TIME))
+    if use == TRANSFERS:
+        return rows.with_columns(moments(rows["intime"]).alias(TIME), moments(rows["outtime"]).alias("stop"))
+    return rows
+
+
+def service_rows(services: pl.DataFrame) -> pl.DataFrame:
     """Services by hospital stay and time.
 
     Args:
-        services: ``subject_id``, ``hadm_id``, ``transfertime``, ``curr_service``. Of several services from one
-            moment on, the one that sorts first is taken; a row without a service or a time says nothing.
+        services: ``subject_id``, ``hadm_id``, ``time``, ``curr_service``. Of several services from one moment on, the
+            one that sorts first is taken; a row without a service or a time says nothing.
     """
     named = services.drop_nulls("curr_service")
-    times = moments(named["transfertime"])
-    keys = stay_key(_STAY, _PATIENT).alias(KEY)
-    return lookup(named.select(keys, times.alias(TIME), unit="curr_service"), (KEY, TIME))
+    return named.select(stay_key(_STAY, _PATIENT).alias(KEY), TIME, unit="curr_service").drop_nulls((KEY, TIME))
 
 
-def unit_lookups(transfers: pl.DataFrame) -> dict[str, pa.Table]:
-    """Units by hospital stay and time, and by patient and time.
+def unit_rows(transfers: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
+    """Stays in units by a key and time.
 
     Args:
-        transfers: ``subject_id``, ``hadm_id``, ``eventtype``, ``careunit``, ``intime``, ``outtime``. Of several stays
-            from one moment on, one in a named unit is taken, then the longest, then the one whose unit sorts first;
-            while another one lasts that names another unit, the two contradict each other. A stay within another one
-            interrupts it. Without an end, a stay goes on; with an end that is no date, or before its beginning, it says
-            nothing. A discharge is no stay.
+        transfers: ``subject_id``, ``hadm_id``, ``eventtype``, ``careunit``, ``outtime``, ``time``, ``stop``. Without an
+            end, a stay goes on; with an end that is no date, or before its beginning, it says nothing. A discharge is
+            no stay.
+        key: Of the patient, or of the hospital stay and its patient.
     """
-    times = {TIME: moments(transfers["intime"]), "stop": moments(transfers["outtime"])}
-    stays = transfers.with_columns(**times)
     has_end, is_discharge = pl.col("outtime").is_not_null(), pl.col("eventtype").str.to_lowercase() == "discharge"
-    sound = stays.filter(~is_discharge.fill_null(False) & ~(has_end & pl.col("stop").is_null()))
-    named = sound.with_columns(
-        pl.col("stop").fill_null(_STILL_THERE),
-        # MIMIC-IV writes so where nobody knows.
-        unit=pl.when(pl.col("careunit").str.to_lowercase() != "unknown").then("careunit"),
-    )
-    return {UNITS: _by_key(named, stay_key(_STAY, _PATIENT)), PATIENT_UNITS: _by_key(named, pl.col(_PATIENT))}
+    sound = transfers.filter(~is_discharge.fill_null(False) & ~(has_end & pl.col("stop").is_null()))
+    # MIMIC-IV writes so where nobody knows.
+    unit = pl.when(pl.col("careunit").str.to_lowercase() != "unknown").then("careunit").alias("unit")
+    keyed = sound.select(key.alias(KEY), TIME, unit, pl.col("stop").fill_null(_STILL_THERE))
+    return keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
 
 
-def chapter_lookup(diagnoses: pl.DataFrame) -> pa.Table:
+def unit_table(stays: pl.DataFrame) -> pa.Table:
+    """Units by key and time.
+
+    Of several stays from one moment on, one in a named unit is taken, then the longest, then the one whose unit sorts
+    first; while another one lasts that names another unit, the two contradict each other. A stay within another one
+    interrupts it.
+    """
+    is_named = pl.col("unit").is_not_null()
+    order = stays.sort(KEY, TIME, ~is_named, "stop", "unit", descending=[False, False, False, True, False])
+    is_other = is_named & pl.col("unit").ne_missing(pl.col("unit").first())
+    contested = pl.col("stop").filter(is_other).max().over(KEY, TIME).alias(_CONTESTED)
+    single = order.with_columns(contested).unique((KEY, TIME), keep="first", maintain_order=True)
+    # The patient is in the nameless one from then on.
+    outlasts = pl.col("stop") > pl.col("stop").filter(is_named).max().over(KEY, TIME)
+    around = order.filter(~is_named & outlasts).with_columns(pl.lit(None, pl.Int64).alias(_CONTESTED))
+    stacked = pl.concat([around, single]).sort(KEY, TIME, "stop", descending=[False, False, True])
+    inner = stacked.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
+    nested = stacked.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
+    resumed = [row for _, rows in groupby(nested.iter_rows(), key=itemgetter(0)) for row in _resumed(rows)]
+    return lookup(pl.concat([single, pl.DataFrame(resumed, single.schema, orient="row")]), (KEY, TIME))
+
+
+def chapter_rows(diagnoses: pl.DataFrame) -> pl.DataFrame:
     """The chapter of the first diagnosis by hospital stay.
 
     Args:
@@ -95,7 +124,7 @@ def chapter_lookup(diagnoses: pl.DataFrame) -> pa.Table:
     first = diagnoses.filter(pl.col("seq_num").cast(pl.Int64, strict=False) == _FIRST_DIAGNOSIS)
     codes = zip(first["icd_code"], first["icd_version"], strict=True)
     chapters = pl.Series([icd_chapter(code, version) for code, version in codes], dtype=pl.String)
-    return lookup(first.select(stay_key(_STAY, _PATIENT).alias(KEY), chapters.alias("chapter")).drop_nulls())
+    return first.select(stay_key(_STAY, _PATIENT).alias(KEY), chapters.alias("chapter")).drop_nulls()
 
 
 def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
@@ -126,24 +155,6 @@ def stays_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFra
         any_set(places[len(services) :], CONFLICT).alias(CONFLICTING_TRANSFERS),
         any_set(chapters, CONFLICT).alias(CONFLICTING_DIAGNOSES),
     )
-
-
-def _by_key(stays: pl.DataFrame, key: pl.Expr) -> pa.Table:
-    keyed = stays.select(key.alias(KEY), TIME, "unit", "stop")
-    sound = keyed.drop_nulls((KEY, TIME)).filter(pl.col("stop") >= pl.col(TIME))
-    is_named = pl.col("unit").is_not_null()
-    order = sound.sort(KEY, TIME, ~is_named, "stop", "unit", descending=[False, False, False, True, False])
-    is_other = is_named & pl.col("unit").ne_missing(pl.col("unit").first())
-    contested = pl.col("stop").filter(is_other).max().over(KEY, TIME).alias(_CONTESTED)
-    single = order.with_columns(contested).unique((KEY, TIME), keep="first", maintain_order=True)
-    # The patient is in the nameless one from then on.
-    outlasts = pl.col("stop") > pl.col("stop").filter(is_named).max().over(KEY, TIME)
-    around = order.filter(~is_named & outlasts).with_columns(pl.lit(None, pl.Int64).alias(_CONTESTED))
-    stacked = pl.concat([around, single]).sort(KEY, TIME, "stop", descending=[False, False, True])
-    inner = stacked.filter(pl.col("stop") < pl.col("stop").cum_max().over(KEY))
-    nested = stacked.join(inner.select(KEY).unique(), on=KEY, how="semi", maintain_order="left")
-    resumed = [row for _, rows in groupby(nested.iter_rows(), key=itemgetter(0)) for row in _resumed(rows)]
-    return lookup(pl.concat([single, pl.DataFrame(resumed, single.schema, orient="row")]), (KEY, TIME))
 
 
 def _resumed(stays: Iterable[Stay]) -> Iterator[Stay]:

@@ -19,6 +19,7 @@ from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, momen
 from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
 from sharding.sources.keyed import KEY
+from sharding.sources.lookup_plans import LookupKind, LookupPlan, alone
 from sharding.sources.mimic import (
     CONFLICTING_PATIENTS,
     DIAGNOSES,
@@ -28,8 +29,9 @@ from sharding.sources.mimic import (
     PATIENTS,
     SERVICES,
     TRANSFERS,
-    stay_lookups,
+    stay_kinds,
     stays_of,
+    timed,
 )
 from sharding.sources.roles import counted, to_roles
 
@@ -46,22 +48,24 @@ KINDS = (
     FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd9_code"), ("subject_id",)),
 )
 _NOTE_CELLS = ("subject_id", "hadm_id", "chartdate", "charttime", "category")
-_SERVICE_CELLS = ("subject_id", "hadm_id", "transfertime", "curr_service")
-_UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "curr_careunit", "intime", "outtime")
-_DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd9_code")
+_SIDE_CELLS = {
+    SERVICES: ("subject_id", "hadm_id", "transfertime", "curr_service"),
+    TRANSFERS: ("subject_id", "hadm_id", "eventtype", "curr_careunit", "intime", "outtime"),
+    DIAGNOSES: ("subject_id", "hadm_id", "seq_num", "icd9_code"),
+    PATIENTS: ("subject_id", "dob", "gender"),
+}
+# Columns that MIMIC-IV has under other names.
+_RENAMED = {"curr_careunit": "careunit", "icd9_code": "icd_code"}
 
 
-def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    services = cells(sides.get(SERVICES), _SERVICE_CELLS, integers=INTEGERS)
-    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS, integers=INTEGERS).rename({"curr_careunit": "careunit"})
-    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS, integers=INTEGERS).rename({"icd9_code": "icd_code"})
-    coded = diagnoses.with_columns(icd_version=pl.lit("9"))
-    people = cells(sides.get(PATIENTS), ("subject_id", "dob", "gender"), integers=INTEGERS)
+def _side_cells(use: str, table: pa.Table | None) -> pl.DataFrame:
+    found = cells(table, _SIDE_CELLS[use], integers=INTEGERS).rename(_RENAMED, strict=False)
+    return timed(use, found.with_columns(icd_version=pl.lit("9")))
+
+
+def _person_rows(people: pl.DataFrame) -> pl.DataFrame:
     sex = mapped(people["gender"], sex_of).alias("sex")
-    return {
-        **stay_lookups(services=services, transfers=transfers, diagnoses=coded),
-        PATIENTS: lookup(telling(people.select(pl.col("subject_id").alias(KEY), "dob", sex))),
-    }
+    return telling(people.select(pl.col("subject_id").alias(KEY), "dob", sex)).drop_nulls(KEY)
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
@@ -102,11 +106,12 @@ def _timed(notes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(lookup))
 # Patient is SUBJECT_ID, encounter HADM_ID, the record id ROW_ID.
 ADAPTER = TableFamily(
     name="mimic3",
     features=FEATURES,
     kinds=KINDS,
-    make_lookups=_lookups,
+    lookup_plan=LookupPlan(_side_cells, (*stay_kinds(), _PEOPLE)),
     make_records=_records,
 )

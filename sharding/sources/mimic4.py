@@ -19,6 +19,7 @@ from sharding.sources.cells import cells, ends_of_days, mapped, moments, timesta
 from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
 from sharding.sources.keyed import KEY
+from sharding.sources.lookup_plans import LookupKind, LookupPlan, alone
 from sharding.sources.mimic import (
     CONFLICTING_PATIENTS,
     DIAGNOSES,
@@ -28,8 +29,9 @@ from sharding.sources.mimic import (
     PATIENTS,
     SERVICES,
     TRANSFERS,
-    stay_lookups,
+    stay_kinds,
     stays_of,
+    timed,
 )
 from sharding.sources.roles import counted, to_roles
 
@@ -46,22 +48,21 @@ _DAY = r"^[0-9-]{10}$"
 _MIDNIGHT = r"^[0-9-]{10}([T ]00:00(:00([.]0+)?)?)?$"
 
 _NOTE_CELLS = ("subject_id", "hadm_id", "note_type", "charttime")
-_UNIT_CELLS = ("subject_id", "hadm_id", "eventtype", "careunit", "intime", "outtime")
-_PERSON_CELLS = ("subject_id", "anchor_year", "anchor_age", "gender")
-_SERVICE_CELLS = ("subject_id", "hadm_id", "transfertime", "curr_service")
-_DIAGNOSIS_CELLS = ("subject_id", "hadm_id", "seq_num", "icd_code", "icd_version")
+_SIDE_CELLS = {
+    SERVICES: ("subject_id", "hadm_id", "transfertime", "curr_service"),
+    TRANSFERS: ("subject_id", "hadm_id", "eventtype", "careunit", "intime", "outtime"),
+    DIAGNOSES: ("subject_id", "hadm_id", "seq_num", "icd_code", "icd_version"),
+    PATIENTS: ("subject_id", "anchor_year", "anchor_age", "gender"),
+}
 
 
-def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    services = cells(sides.get(SERVICES), _SERVICE_CELLS, integers=INTEGERS)
-    transfers = cells(sides.get(TRANSFERS), _UNIT_CELLS, integers=INTEGERS)
-    diagnoses = cells(sides.get(DIAGNOSES), _DIAGNOSIS_CELLS, integers=INTEGERS)
-    people = cells(sides.get(PATIENTS), _PERSON_CELLS, integers=INTEGERS)
+def _side_cells(use: str, table: pa.Table | None) -> pl.DataFrame:
+    return timed(use, cells(table, _SIDE_CELLS[use], integers=INTEGERS))
+
+
+def _person_rows(people: pl.DataFrame) -> pl.DataFrame:
     sex = mapped(people["gender"], sex_of).alias("sex")
-    return {
-        **stay_lookups(services=services, transfers=transfers, diagnoses=diagnoses),
-        PATIENTS: lookup(telling(people.select(pl.col("subject_id").alias(KEY), "anchor_year", "anchor_age", sex))),
-    }
+    return telling(people.select(pl.col("subject_id").alias(KEY), "anchor_year", "anchor_age", sex)).drop_nulls(KEY)
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
@@ -107,11 +108,12 @@ def _ages(people: pl.DataFrame, years: pl.Series) -> pl.Series:
     return numbers.select(pl.when(is_told).then(pl.col("age") + pl.col("since")).cast(pl.String)).to_series()
 
 
+_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(lookup))
 # Patient is subject_id, encounter hadm_id, the record id note_id.
 ADAPTER = TableFamily(
     name="mimic4",
     features=FEATURES,
     kinds=KINDS,
-    make_lookups=_lookups,
+    lookup_plan=LookupPlan(_side_cells, (*stay_kinds(), _PEOPLE)),
     make_records=_records,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -19,7 +20,8 @@ from sharding.sources.cells import age_bands, cells, dated, mapped, moments, tim
 from sharding.sources.families import FileKind, TableFamily
 from sharding.sources.joins import CONFLICT, answers, any_set, first_told, lookup, telling
 from sharding.sources.keyed import KEY
-from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_lookup, stay_key
+from sharding.sources.lookup_plans import LookupKind, LookupPlan, Tables, alone
+from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_rows, owner_table, stay_key
 from sharding.sources.roles import counted, to_roles
 
 PERSON, CARE_SITE, CONCEPT = "person", "care_site", "concept"
@@ -51,21 +53,16 @@ _NO_ID = "0"
 _OPTIONAL_IDS = ("care_site_id", "concept_id", "note_class_concept_id", "gender_concept_id", *PLACES.values())
 _INTEGERS = (*_OPTIONAL_IDS, "person_id", "year_of_birth", "month_of_birth", "day_of_birth")
 _NOTE_CELLS = ("person_id", "note_date", "note_datetime", "note_class_concept_id", *PLACES.values())
-_PERSON_CELLS = ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id")
+_SIDE_CELLS = {
+    **{table: (key, "care_site_id", *VISITS.get(table, ())) for table, key in PLACES.items()},
+    CARE_SITE: ("care_site_id", "care_site_name"),
+    PERSON: ("person_id", "year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id"),
+    CONCEPT: ("concept_id", "concept_name"),
+}
 
 
-def _lookups(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Of several rows with one key, the one that sorts first is taken; one without a care site or name says nothing."""
-    sites = _cells(sides.get(CARE_SITE), ("care_site_id", "care_site_name")).drop_nulls("care_site_name")
-    names = lookup(sites.rename({"care_site_id": KEY}))
-    concepts = _cells(sides.get(CONCEPT), ("concept_id", "concept_name"))
-    places = {table: _cells(sides.get(table), _place_cells(table)) for table in PLACES}
-    return {
-        **{table: _place_lookup(table, frame, names=names) for table, frame in places.items()},
-        **_owner_lookups(places),
-        PERSON: _person_lookup(_cells(sides.get(PERSON), _PERSON_CELLS)),
-        CONCEPT: lookup(concepts.rename({"concept_id": KEY}).drop_nulls()),
-    }
+def _side_cells(use: str, table: pa.Table | None) -> pl.DataFrame:
+    return _cells(table, _SIDE_CELLS[use])
 
 
 def _records(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> Adapted:
@@ -98,26 +95,36 @@ def _cells(table: pa.Table | None, names: Sequence[str]) -> pl.DataFrame:
     return frame.with_columns(pl.when(pl.col(name) != _NO_ID).then(name).alias(name) for name in optional)
 
 
-def _place_cells(table: str) -> tuple[str, ...]:
-    return (PLACES[table], "care_site_id", *VISITS.get(table, ()))
+def _name_rows(named: pl.DataFrame, *, key: str) -> pl.DataFrame:
+    """A site or concept without a name says nothing."""
+    return named.rename({key: KEY}).drop_nulls()
 
 
-def _place_lookup(table: str, places: pl.DataFrame, *, names: pa.Table) -> pa.Table:
-    """Name of the care site by the id of a visit or a part of one, and its person, or by that of a provider."""
-    found = answers(places["care_site_id"], names)
-    key = stay_key(PLACES[table], "person_id") if table in VISITS else pl.col(PLACES[table])
+def _place_rows(places: pl.DataFrame, *, key: pl.Expr) -> pl.DataFrame:
+    """A place without a care site says nothing."""
+    return places.select(key.alias(KEY), "care_site_id").drop_nulls()
+
+
+def _place_table(places: pl.DataFrame, made: Tables) -> pa.Table:
+    """Names of care sites by the id of a visit or a part of one, and its person, or by that of a provider."""
+    found = answers(places["care_site_id"], made[CARE_SITE])
     department, is_unsure = found["care_site_name"].alias("department"), found[CONFLICT].alias(_NAME_CONFLICT)
-    return lookup(places.select(key.alias(KEY), department, is_unsure).drop_nulls())
+    return lookup(places.select(KEY, department, is_unsure).drop_nulls())
 
 
-def _owner_lookups(places: Mapping[str, pl.DataFrame]) -> dict[str, pa.Table]:
+def _place_kinds() -> tuple[LookupKind, ...]:
+    """Where notes were written; of several rows with one key, the one whose care site's name sorts first is taken."""
+    keys = {of: stay_key(key, "person_id") if of in VISITS else pl.col(key) for of, key in PLACES.items()}
+    names = LookupKind(CARE_SITE, (CARE_SITE,), partial(_name_rows, key="care_site_id"), alone(lookup))
+    places = (LookupKind(of, (of,), partial(_place_rows, key=key), _place_table) for of, key in keys.items())
+    return (names, *places)
+
+
+def _owner_kinds() -> tuple[LookupKind, ...]:
     """Whose each visit and each part of one is; a part tells it of its visit too."""
-    of_visits = (places[VISIT_OCCURRENCE], places[VISIT_DETAIL])
-    tables = {VISIT_DETAIL: (places[VISIT_DETAIL],), VISIT_OCCURRENCE: of_visits}
-    return {
-        f"{table}_{OWNERS}": owner_lookup(members, stay=PLACES[table], patient="person_id")
-        for table, members in tables.items()
-    }
+    uses = {VISIT_DETAIL: (VISIT_DETAIL,), VISIT_OCCURRENCE: (VISIT_OCCURRENCE, VISIT_DETAIL)}
+    rows = {of: partial(owner_rows, stay=PLACES[of], patient="person_id") for of in uses}
+    return tuple(LookupKind(f"{of}_{OWNERS}", uses[of], rows[of], alone(owner_table)) for of in uses)
 
 
 def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
@@ -142,21 +149,28 @@ def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataF
     )
 
 
-def _person_lookup(people: pl.DataFrame) -> pa.Table:
+def _person_rows(people: pl.DataFrame) -> pl.DataFrame:
     """Birth as an ISO 8601 date, as far as it is known, and sex."""
     year, month, day = (
         pl.col(f"{part}_of_birth").str.zfill(width) for part, width in (("year", 4), ("month", 2), ("day", 2))
     )
     birth = pl.coalesce(pl.concat_str(year, month, day, separator="-"), pl.concat_str(year, month, separator="-"), year)
     sex = mapped(people["gender_concept_id"], SEXES.get)
-    return lookup(telling(people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex"))))
+    told = people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex"))
+    return telling(told).drop_nulls(KEY)
 
 
+_LOOKUP_KINDS = (
+    *_place_kinds(),
+    *_owner_kinds(),
+    LookupKind(PERSON, (PERSON,), _person_rows, alone(lookup)),
+    LookupKind(CONCEPT, (CONCEPT,), partial(_name_rows, key="concept_id"), alone(lookup)),
+)
 # Patient is person_id, encounter visit_occurrence_id, the record id note_id.
 ADAPTER = TableFamily(
     name="omop",
     features=("age_band", "note_type", "sex", "year"),
     kinds=KINDS,
-    make_lookups=_lookups,
+    lookup_plan=LookupPlan(_side_cells, _LOOKUP_KINDS),
     make_records=_records,
 )

@@ -6,8 +6,6 @@ that names nobody is taken for one of the stay's patient, where the stay has onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 import pyarrow as pa
 
@@ -29,13 +27,19 @@ def stay_key(stay: str, patient: str) -> pl.Expr:
     return _key(stay, pl.col(patient).fill_null(""))
 
 
-def owner_lookup(tables: Sequence[pl.DataFrame], *, stay: str, patient: str) -> pa.Table:
-    """All pairs of a stay and a patient that side rows name, and for each stay its patient if it has only one."""
-    named = pl.concat([table.select(stay, patient) for table in tables]).drop_nulls().unique()
-    pairs = named.select(stay_key(stay, patient).alias(KEY), pl.col(patient).alias("owner"), pl.lit(1).alias("num"))
-    whole = named.group_by(stay).agg(pl.col(patient).min().alias("owner"), pl.len().cast(pl.Int32).alias("num"))
-    only = pl.when(pl.col("num") == 1).then("owner").alias("owner")
-    return lookup(pl.concat([pairs, whole.select(_key(stay, pl.lit("")).alias(KEY), only, "num")]))
+def owner_rows(rows: pl.DataFrame, *, stay: str, patient: str) -> pl.DataFrame:
+    """What side rows tell of whose a stay is: the patients of a stay, under its key and under that of both."""
+    named = rows.select(stay, patient).drop_nulls().unique()
+    owner = pl.col(patient).alias("owner")
+    anyone, own = _key(stay, pl.lit("")), stay_key(stay, patient)
+    return pl.concat([named.select(own.alias(KEY), owner), named.select(anyone.alias(KEY), owner)])
+
+
+def owner_table(rows: pl.DataFrame) -> pa.Table:
+    """A lookup of all pairs of a stay and a patient, and for each stay of its patient if it has only one."""
+    num = pl.col("owner").n_unique().cast(pl.Int32)
+    owner = pl.when(num == 1).then(pl.col("owner").min())
+    return lookup(rows.group_by(KEY).agg(owner.alias("owner"), num.alias("num")))
 
 
 def keys_of(notes: pl.DataFrame, owners: pa.Table, *, stay: str, patient: str) -> pl.DataFrame:
@@ -43,7 +47,7 @@ def keys_of(notes: pl.DataFrame, owners: pa.Table, *, stay: str, patient: str) -
 
     Args:
         notes: With their stay and patient; null where they name none.
-        owners: As ``owner_lookup`` makes it.
+        owners: As ``owner_table`` makes it.
         stay: Column of the stays.
         patient: Column of the patients.
 
