@@ -332,6 +332,20 @@ def test_parts_refer_to_so_much_and_keep_documents_whole(
     assert all(size <= max_bytes or len(each) == 1 for size, each in zip(referred, of_parts, strict=True))
 
 
+def test_a_binary_may_stand_anywhere(tmp_path: Path) -> None:
+    """Also in a folder whose name is not UTF-8, or has what URLs write otherwise."""
+    note = document("d", contents=[{"contentType": "text/plain", "url": "Binary/b"}])
+    binary = {"resourceType": "Binary", "id": "b", **attachment("text")}
+    folders = [tmp_path / name for name in ("caf\udce9", "100%20 + ?#", "\u6587\u4ef6")]
+
+    for folder in folders:
+        folder.mkdir()
+        (record,), (rejected, _) = adapt(folder, [note, binary])
+
+        assert record["text"] == "text"
+        assert not rejected
+
+
 @pytest.mark.parametrize(
     ("own", "held", "text"),
     [

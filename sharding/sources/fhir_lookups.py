@@ -1,10 +1,11 @@
-"""Tables to look notes up in, one per type of resource of an export, and one from identifiers to resources."""
+"""Tables to look notes up in: one per type of resource of an export, from identifiers to resources, and of files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,8 @@ REFERENCES = {"organization": ORGANIZATION, "subject": PATIENT}
 VERSION = ("updated", "version")
 # Column that marks a resource of which nobody knows which version is the last, while they say different things.
 AMBIGUOUS = "is_ambiguous"
+# The files in which binaries stand, and the column with a file's row there.
+FILES, FILE = "files", "file"
 UNTOLD = -(2**63)
 PARSED_AT_ONCE = 1 << 20
 
@@ -33,7 +36,7 @@ _VERSION_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
-    """One searchable table per type of resource, and one from identifiers to resources.
+    """One searchable table per type of resource, one from identifiers to resources, and one of files.
 
     Of several versions of a resource the one that was updated last counts, and of those that were updated together, or
     nobody knows when, the one with the greatest version number, then the one whose cells sort last, null first: the
@@ -48,7 +51,7 @@ def lookup_tables(sides: Sequence[pa.Table]) -> dict[str, pa.Table]:
         targets = _targets(rows[kind].column(KEY), identifiers)
         rows[ENCOUNTER] = _with_column(rows[ENCOUNTER], name, _resolved(rows[ENCOUNTER].column(name), targets))
     tables = {kind: keyed(_last_versions(rows[kind], kind)) for kind in FIELDS}
-    return {**tables, IDENTIFIERS: keyed(identifiers)}
+    return {**tables, **_with_files(tables[BINARY]), IDENTIFIERS: keyed(identifiers)}
 
 
 def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[str | None]) -> pa.Array:
@@ -60,29 +63,36 @@ def find_resources(lookups: Mapping[str, pa.Table], kind: str, keys: Sequence[st
     return pa.array(rows, mask=rows < 0)
 
 
-def binary_data(binaries: pa.Table, rows: pa.Array) -> list[str | None]:
+def binary_data(lookups: Mapping[str, pa.Table], rows: pa.Array) -> list[str | None]:
     """The base64 of binaries by their rows, read from where they stand; null for null and for one that holds nothing.
 
     Raises:
         DataError: the file has changed since its binaries were found.
     """
-    found = binaries.select([KEY, *PLACE]).take(rows).to_pylist()
+    found = lookups[BINARY].select([KEY, FILE, *PLACE[1:]]).take(rows).to_pylist()
     data: list[str | None] = [None] * len(found)
-    by_path: dict[str, list[int]] = {}
+    by_file: dict[int, list[int]] = {}
     for index, row in enumerate(found):
-        if row["path"] is not None:
-            by_path.setdefault(row["path"], []).append(index)
-    for path, indexes in by_path.items():
-        with opened(Path(path)) as file:
+        if row[FILE] is not None:
+            by_file.setdefault(row[FILE], []).append(index)
+    for number, indexes in by_file.items():
+        path = Path(unquote(lookups[FILES].column(PLACE[0])[number].as_py(), errors="surrogateescape"))
+        with opened(path) as file:
             for index in indexes:
                 file.seek(int(found[index]["start"]))
                 resource = resource_of(file.read(int(found[index]["num_bytes"])))
                 if isinstance(resource, str) or resource_key(BINARY, str(resource.get("id"))) != found[index][KEY]:
-                    raise DataError(
-                        f"{label(Path(path))}: changed while it was read; run again when nobody writes to it"
-                    )
+                    raise DataError(f"{label(path)}: changed while it was read; run again when nobody writes to it")
                 data[index] = string(resource, "data")
     return data
+
+
+def _with_files(binaries: pa.Table) -> dict[str, pa.Table]:
+    """The table of binaries with the row of each one's file instead of its path, and the table of these files."""
+    paths = pc.unique(binaries.column(PLACE[0])).drop_null().sort()
+    numbers = pc.index_in(binaries.column(PLACE[0]), value_set=paths)
+    files = pa.table({PLACE[0]: paths})
+    return {BINARY: binaries.drop_columns([PLACE[0]]).append_column(FILE, numbers), FILES: files}
 
 
 def _rows_of(whole: pa.Table, kind: str) -> pa.Table:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from urllib.parse import quote
 
 from schemas.errors import DataError
 from schemas.seals import label
@@ -43,7 +44,8 @@ from sharding.sources.fhir_types import (
 from sharding.sources.keyed import KEY
 from sharding.sources.source import INVALID_UNICODE, Header, Rows, Source, Span, string_table
 
-# Where a binary's line stands: the texts of an export may lie in binaries, and are far larger than memory.
+# Where a binary's line stands: the texts of an export may lie in binaries, and are far larger than memory. The path is
+# quoted as in a URL, since a folder's name need not be UTF-8.
 PLACE = ("path", "start", "num_bytes")
 # What is true of an encounter that was entered in error, as a cell, and first: where nobody knows which version is the
 # last, an encounter that one of them withdraws is silent.
@@ -82,7 +84,7 @@ class FhirSides:
         """See ``Source``."""
         cells: dict[str, list[bytes | None]] = {name: [] for name in SIDE_COLUMNS}
         rejected: Counter[str] = Counter()
-        num_more = 0
+        num_more, quoted = 0, quote(str(path), errors="surrogateescape")
         for start, line in resource_lines(path, span):
             leading = leading_type(line)
             if leading in (NO_SIDES if self.holds_notes else OTHER_TYPES):
@@ -96,7 +98,7 @@ class FhirSides:
                 raise DataError(
                     f"{label(path)}: holds notes, but its name and its beginning say that it holds none; rename it"
                 )
-            sides = _sides_of(resource, (str(path), str(start), str(len(line))))
+            sides = _sides_of(resource, (quoted, str(start), str(len(line))))
             if isinstance(sides, str):
                 rejected[sides] += 1
                 continue

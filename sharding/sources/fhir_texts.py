@@ -91,7 +91,7 @@ def _read(rows: pa.Table, lookups: Mapping[str, pa.Table]) -> list[_Read]:
         rows.column("data").to_pylist(),
         rows.column("content_type").to_pylist(),
         rows.column(PROBLEM).to_pylist(),
-        binary_data(binaries, sound),
+        binary_data(lookups, sound),
         binaries.column("content_type").take(found).to_pylist(),
         ambiguous.to_pylist(),
     )
