@@ -16,7 +16,7 @@ from sharding.folders import make_closed
 from sharding.intended import INTENDED
 from sharding.resolving import DEPARTMENT
 from sharding.scratch import Scratch
-from sharding.side_rows import SideRows, check_side_rejects, whole_of
+from sharding.side_rows import SideRows, said_of_rejects, whole_of
 from sharding.sources.source import UNDECODABLE
 
 OVER_LIMIT_REASON = "over_limit"
@@ -116,11 +116,10 @@ def _rejects(ledger: BuildLedger, settings: ShardingSettings) -> Iterator[Breach
 
 def _side_rejects(sides: Sequence[SideRows], settings: ShardingSettings) -> Iterator[Breach]:
     whole = whole_of(sides)
-    num_allowed = settings.allowed_rejects(whole.num_read)
-    try:
-        check_side_rejects(sides, settings)
-    except DataError as error:
-        yield Breach("max_rejects_of_side_rows", sum(whole.rejected.values()), num_allowed, str(error))
+    num_rejected, num_allowed = sum(whole.rejected.values()), settings.allowed_rejects(whole.num_read)
+    if num_rejected > num_allowed:
+        words = said_of_rejects(sides, settings, whole=whole)
+        yield Breach("max_rejects_of_side_rows", num_rejected, num_allowed, words)
 
 
 def _unlisted(num_unlisted: int, num_untold: int) -> str:

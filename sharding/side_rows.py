@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import DataError
 from schemas.manifests import SideLedger
 from schemas.seals import label
 from sharding.config import ShardingSettings
@@ -42,20 +41,19 @@ def said_of(ledger: SideLedger) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(ledger.rejected.items()))
 
 
-def check_side_rejects(sides: Sequence[SideRows], settings: ShardingSettings) -> None:
-    """No more rows of side files were rejected than ``--max-rejects`` allows of them.
+def said_of_rejects(sides: Sequence[SideRows], settings: ShardingSettings, *, whole: SideLedger) -> str:
+    """That more rows were rejected than ``--max-rejects`` allows, of which files, and what to do.
 
-    Raises:
-        DataError: names the files.
+    Args:
+        sides: All side files.
+        settings: Of the build.
+        whole: The ledger of all side files.
     """
-    whole = whole_of(sides)
-    num_rejected = sum(whole.rejected.values())
-    if num_rejected <= settings.allowed_rejects(whole.num_read):
-        return
     names = [label(side.path) for side in sides if side.ledger.rejected]
     more = f" and {len(names) - MAX_FILES_SAID} more" if len(names) > MAX_FILES_SAID else ""
     cure = f"set --encoding (it is {settings.encoding}), " if whole.rejected.get(UNDECODABLE) else ""
-    raise DataError(
+    num_rejected = sum(whole.rejected.values())
+    return (
         f"{', '.join(names[:MAX_FILES_SAID])}{more}: {num_rejected} of {whole.num_read} rows of side files rejected "
         f"({said_of(whole)}), at most {settings.max_rejects} are allowed; {cure}mend the files, or raise --max-rejects"
     )

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import DataError
-from schemas.manifests import SideLedger
+from schemas.manifests import BuildLedger, SideLedger
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
+from sharding.limits import Counted, breaches
 from sharding.lookups import LookupJob, Lookups, SideFile, make_lookups
 from sharding.scratch import Scratch
 from sharding.scratch_folders import make_folder
-from sharding.side_rows import SideRows, check_side_rejects, whole_of
+from sharding.side_rows import SideRows, said_of_rejects, whole_of
 from sharding.sources.adapter import MIXED, NOTES
 from sharding.sources.fhir import RESOURCES
 from tests.fhir_exports import FHIR, LINES, read_resources
 
+ONE_KEPT = BuildLedger(num_read=1, num_kept=1, duplicates={}, rejected={})
 COUNTS = st.dictionaries(st.sampled_from(["malformed", "undecodable", "invalid_unicode"]), st.integers(1, 50))
 LEDGERS = st.builds(
     lambda num_sound, rejected: SideLedger(num_read=num_sound + sum(rejected.values()), rejected=rejected),
@@ -43,14 +44,13 @@ def test_the_limit_is_that_of_all_rows_of_side_files(ledgers: list[SideLedger], 
     num_rejected = sum(sum(ledger.rejected.values()) for ledger in ledgers)
     allowed = settings.allowed_rejects(sum(ledger.num_read for ledger in ledgers))
 
-    try:
-        check_side_rejects(sides, settings)
-        said = ""
-    except DataError as error:
-        said = str(error)
+    found = list(breaches(Counted(ONE_KEPT, sides, unresolved=Counter(), num_conflicts=0), settings))
 
-    assert (said != "") == (num_rejected > allowed)
-    assert not said or [f"in/{n}.csv" in said for n in range(len(sides))] == [bool(item.rejected) for item in ledgers]
+    wanted = [("max_rejects_of_side_rows", num_rejected, allowed)] if num_rejected > allowed else []
+    assert [(breach.limit, breach.num_found, breach.num_allowed) for breach in found] == wanted
+    for breach in found:
+        are_named = [f"in/{number}.csv" in breach.words for number in range(len(sides))]
+        assert are_named == [bool(item.rejected) for item in ledgers]
     assert sum(whole_of(sides).rejected.values()) == num_rejected
 
 
@@ -59,12 +59,11 @@ def test_undecodable_rows_are_a_question_of_the_encoding() -> None:
     rejected = SideLedger(num_read=2, rejected={"undecodable": 1})
     sides = [SideRows(Path(f"in/{number}.csv"), rejected) for number in range(10)]
 
-    with pytest.raises(
-        DataError, match=r"in/7.csv and 2 more: 10 of 20 .* set --encoding \(it is utf-8\), mend"
-    ) as caught:
-        check_side_rejects(sides, _settings("1%"))
+    said = said_of_rejects(sides, _settings("1%"), whole=whole_of(sides))
 
-    assert "in/8.csv" not in str(caught.value)
+    assert "in/7.csv and 2 more: 10 of 20 rows of side files rejected (10 undecodable)" in said
+    assert "set --encoding (it is utf-8), mend the files" in said
+    assert "in/8.csv" not in said
 
 
 # What a line of an export is, and how often it is a record or row, and a reject of either kind.
