@@ -18,7 +18,7 @@ from sharding.inputs import MAX_NAMES_SAID, SourceFile, check_columns, head_of
 from sharding.sources.adapter import MIXED, NOTES, Adapter
 from sharding.sources.adapters import ADAPTERS, AUTO, TABLE
 from sharding.sources.compression import COMPRESSIONS
-from sharding.sources.formats import FORMATS, SUFFIXES
+from sharding.sources.formats import FORMATS, SUFFIXES, format_of, seen_format
 from sharding.sources.source import ALL_COLUMNS, HEAD_BYTES, WHOLE_ROW, Header
 
 Mappings = Mapping[str, str]
@@ -60,7 +60,9 @@ def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recogn
         of_files = {file.path: columns for file in files}
         return Recognised(settings.model_copy(update={"source": TABLE}), list(files), of_files)
     names = list(ADAPTERS) if settings.source == AUTO else [settings.source]
-    headers = {file.path: _headers(file, names, settings) for file in files}
+    seen = [_seen(file, names, settings) for file in files]
+    files = [file for file, _ in seen]
+    headers = {file.path: told for file, told in seen}
     found = {name: _uses(files, ADAPTERS[name], headers, settings=settings) for name in names}
     fitting = [name for name, members in found.items() if _holds_notes(members, is_asked=settings.source == name)]
     _check_seen([found[name] for name in fitting] or found.values())
@@ -79,19 +81,24 @@ def notices_of(recognised: Recognised) -> list[str]:
         return []
     counts = Counter(file.use for file in recognised.files)
     said = [f"source: {name}; files: {', '.join(f'{count} of {use}' for use, count in sorted(counts.items()))}"]
-    names = [file.path.name for file in recognised.ignored]
-    more = f" and {len(names) - MAX_NAMES_SAID} more" if len(names) > MAX_NAMES_SAID else ""
-    if names:
-        said.append(f"inputs: files of no use to source {name} are left out: {', '.join(names[:MAX_NAMES_SAID])}{more}")
+    if recognised.ignored:
+        said.append(f"inputs: files of no use to source {name} are left out: {_names(recognised.ignored)}")
+    is_auto = recognised.settings.format == AUTO
+    if tabbed := [file for file in recognised.files if is_auto and file.format != format_of(file.path, AUTO)]:
+        said.append(f"inputs: read as TSV, since there are tabs and no comma in their first lines: {_names(tabbed)}")
     return said
 
 
-def _headers(file: SourceFile, families: Sequence[str], settings: ShardingSettings) -> dict[str, Header]:
-    """What each family's own source of notes tells of a file; its head is read once, and once by each source."""
-    sources = {name: ADAPTERS[name].source(NOTES, FORMATS[file.format]) for name in families}
+def _seen(
+    file: SourceFile, families: Sequence[str], settings: ShardingSettings
+) -> tuple[SourceFile, dict[str, Header]]:
+    """A file by its true format, and what each family's own source of notes tells of it; its head is read once."""
     head = head_of(file, settings.encoding)
+    if settings.format == AUTO:
+        file = replace(file, format=seen_format(file.format, head))
+    sources = {name: ADAPTERS[name].source(NOTES, FORMATS[file.format]) for name in families}
     told = {source: source.header(file.path, head) for source in dict.fromkeys(sources.values())}
-    return {name: told[source] for name, source in sources.items()}
+    return file, {name: told[source] for name, source in sources.items()}
 
 
 def _uses(
@@ -151,6 +158,12 @@ def _check_sides(ignored: Sequence[SourceFile], adapter: Adapter, headers: Mappi
             f"{'; '.join(problems)}; a file of such a name is a side table of source {adapter.name}: give it with "
             "these columns, rename it if it is something else, or leave it out"
         )
+
+
+def _names(files: Sequence[SourceFile]) -> str:
+    names = [file.path.name for file in files]
+    more = f" and {len(names) - MAX_NAMES_SAID} more" if len(names) > MAX_NAMES_SAID else ""
+    return f"{', '.join(names[:MAX_NAMES_SAID])}{more}"
 
 
 def _stem(path: Path) -> str:

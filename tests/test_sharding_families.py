@@ -12,10 +12,11 @@ from schemas.errors import UsageError
 from schemas.seals import label
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile, find_files
-from sharding.recognition import recognise
+from sharding.recognition import notices_of, recognise
 from sharding.sources import mimic3, mimic4, omop
 from sharding.sources.adapter import NOTES
 from sharding.sources.families import TableFamily
+from sharding.sources.formats import seen_format
 from sharding.sources.source import Header
 from tests.builds import csv_bytes
 from tests.exports import MIMIC3, MIMIC4, OMOP
@@ -155,6 +156,41 @@ def test_files_that_are_named_like_side_tables_hinder_no_plain_table(tmp_path: P
 
     assert [file.path.stem for file in found.files] == ["patients", "person", "services"]
     assert [file.path.stem for file in told.ignored] == ["person", "services_old"]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\r\n"])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_tabs_under_the_name_of_csv_are_seen(tmp_path: Path, start: bytes, newline: bytes) -> None:
+    """The vocabulary files of OMOP come so; each one is said, its rows may hold commas, and CSV beside it stays."""
+    (tmp_path / "note.csv").write_bytes(csv_bytes([tuple("x" for _ in OMOP["note"].split())], OMOP["note"].split()))
+    rows = [OMOP["concept"].upper().split(), ["1", "Heart, liver", *"xxxxxxxx"]]
+    (tmp_path / "CONCEPT.csv").write_bytes(start + newline.join("\t".join(row).encode() for row in rows))
+
+    found = recognise(find_files([str(tmp_path)], "auto").files, ShardingSettings.model_validate({"columns": {}}))
+
+    assert [(file.path.name, file.format, file.use) for file in found.files] == [
+        ("CONCEPT.csv", "tsv", "concept"),
+        ("note.csv", "csv", NOTES),
+    ]
+    assert notices_of(found)[-1].endswith("tabs and no comma in their first lines: CONCEPT.csv")
+
+
+@pytest.mark.parametrize("line", ["concept_id,concept\tname", "concept_id"])
+def test_other_first_lines_leave_csv_as_it_is(line: str) -> None:
+    """A comma, or no tab; later lines do not count."""
+    found = [seen_format(file_format, f"{line}\na\tb\n".encode()) for file_format in ("csv", "jsonl")]
+
+    assert found == ["csv", "jsonl"]
+
+
+def test_a_format_that_was_asked_for_goes_for_every_file(tmp_path: Path) -> None:
+    """With ``--format csv`` a line of tabs is one column."""
+    write_csv(tmp_path, radiology=MIMIC4["radiology"])
+    (tmp_path / "patients.csv").write_text("\t".join(MIMIC4["patients"].split()) + "\n")
+    settings = ShardingSettings.model_validate({"columns": {}, "format": "csv"})
+
+    with pytest.raises(UsageError, match="no column 'subject_id'"):
+        recognise(find_files([str(tmp_path)], "csv").files, settings)
 
 
 @given(st.data())
