@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding.sources.joins import CONFLICT, TIME, answers, any_set, completed, first_told, latest, lookup
+from sharding.sources.joins import CONFLICT, TIME, answers, any_set, completed_lookup, first_told, latest, lookup
 from sharding.sources.keyed import KEY
 
 KEYS = st.one_of(st.none(), st.sampled_from(["7", "07", "7.0", "", "é", "longer key"]))
@@ -99,7 +99,7 @@ def test_rows_of_a_key_complete_each_other(
     schema = {KEY: pl.String, "one": pl.String, "other": pl.String}
     frames = [pl.DataFrame(order, schema=schema, orient="row") for order in (rows, chance.sample(rows, len(rows)))]
 
-    found, moved = (answers(pl.Series(asked, dtype=pl.String), lookup(completed(frame))) for frame in frames)
+    found, moved = (answers(pl.Series(asked, dtype=pl.String), completed_lookup(frame)) for frame in frames)
 
     assert moved.equals(found)
     for key, (*values, is_conflicting) in zip(asked, found.select("one", "other", CONFLICT).iter_rows(), strict=True):

@@ -106,6 +106,19 @@ def test_a_note_without_a_time_is_of_the_end_of_its_day(
     assert rows_of(found)[0]["department"] == department
 
 
+def test_rows_of_a_patient_that_complete_each_other_are_one() -> None:
+    """PATIENTS in two parts, each with a column that the other lacks; neither answer is lost, and none is doubted."""
+    patient = {"GENDER": "M", "DOB": "2087-08-05 00:00:00"}
+    parts = [{"SUBJECT_ID": "22532", name: cell} for name, cell in patient.items()]
+
+    found = adapt(mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [NOTE], "PATIENTS": parts})
+
+    assert found == adapt(
+        mimic3.ADAPTER, MIMIC3, {"NOTEEVENTS": [NOTE], "PATIENTS": [{"SUBJECT_ID": "22532", **patient}]}
+    )
+    assert not {"age_band", "sex", "conflicting_patients"} & found.unresolved.keys()
+
+
 def test_a_note_in_an_intensive_care_unit_is_of_it_without_a_service() -> None:
     """Wards have no care unit in TRANSFERS, so a note there has no department."""
     stays = [

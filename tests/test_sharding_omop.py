@@ -155,6 +155,18 @@ def test_ages_count_from_what_is_known_of_a_birth(birth: tuple[str | None, ...],
     assert found["feature.age_band"] == band
 
 
+@given(st.lists(st.sampled_from(["year_of_birth", "month_of_birth", "day_of_birth", "gender_concept_id"]), max_size=6))
+def test_rows_of_a_person_that_complete_each_other_are_one(split: list[str]) -> None:
+    """However the cells of a person are spread over rows, as long as no two tell different things."""
+    whole = {"gender_concept_id": "8507", "year_of_birth": "1949", "month_of_birth": "5", "day_of_birth": "17"}
+    rest = {name: cell for name, cell in whole.items() if name not in split}
+    rows = [{"person_id": "5", **rest}, *({"person_id": "5", name: whole[name]} for name in split)]
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [NOTE], "person": rows})
+
+    assert found == adapt(omop.ADAPTER, OMOP, {"note": [NOTE], "person": [{"person_id": "5", **whole}]})
+
+
 def test_zero_stands_for_no_visit_provider_or_concept() -> None:
     """Whatever side tables say of 0; a note type that no concept matches is unknown, and counted."""
     ids = ("visit_occurrence_id", "visit_detail_id", "provider_id", "note_class_concept_id")

@@ -85,6 +85,11 @@ def completed(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def completed_lookup(frame: pl.DataFrame) -> pa.Table:
+    """See ``lookup`` and ``completed``; one row per key."""
+    return lookup(completed(frame))
+
+
 def first_told(found: Sequence[pl.DataFrame], name: str) -> tuple[pl.Series, list[pl.DataFrame]]:
     """The first value that several answers tell, row by row.
 

@@ -17,7 +17,7 @@ from sharding.intended import MARKED_ERROR
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, ends_of_days, mapped, moments, timestamps, to_arrow
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
+from sharding.sources.joins import CONFLICT, TIME, answers, completed_lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.lookup_plans import LookupKind, LookupPlan, alone
 from sharding.sources.mimic import (
@@ -106,7 +106,7 @@ def _timed(notes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(lookup))
+_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(completed_lookup))
 # Patient is SUBJECT_ID, encounter HADM_ID, the record id ROW_ID.
 ADAPTER = TableFamily(
     name="mimic3",

@@ -17,7 +17,7 @@ from sharding.features import POOLED_AGE, age_band_of, sex_of, year_of
 from sharding.sources.adapter import NOTES, Adapted
 from sharding.sources.cells import cells, ends_of_days, mapped, moments, timestamps
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import CONFLICT, TIME, answers, lookup, telling
+from sharding.sources.joins import CONFLICT, TIME, answers, completed_lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.lookup_plans import LookupKind, LookupPlan, alone
 from sharding.sources.mimic import (
@@ -108,7 +108,7 @@ def _ages(people: pl.DataFrame, years: pl.Series) -> pl.Series:
     return numbers.select(pl.when(is_told).then(pl.col("age") + pl.col("since")).cast(pl.String)).to_series()
 
 
-_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(lookup))
+_PEOPLE = LookupKind(PATIENTS, (PATIENTS,), _person_rows, alone(completed_lookup))
 # Patient is subject_id, encounter hadm_id, the record id note_id.
 ADAPTER = TableFamily(
     name="mimic4",

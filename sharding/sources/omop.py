@@ -18,7 +18,7 @@ from sharding.features import year_of
 from sharding.sources.adapter import CONFLICTING, ENCOUNTER_OF_OTHER_PATIENT, NOTES, Adapted
 from sharding.sources.cells import age_bands, cells, dated, mapped, moments, timestamps
 from sharding.sources.families import FileKind, TableFamily
-from sharding.sources.joins import CONFLICT, answers, any_set, first_told, lookup, telling
+from sharding.sources.joins import CONFLICT, answers, any_set, completed, first_told, lookup, telling
 from sharding.sources.keyed import KEY
 from sharding.sources.lookup_plans import LookupKind, LookupPlan, Tables, alone
 from sharding.sources.owners import IS_FOREIGN, KEYS, OWNERS, keys_of, owner_rows, owner_table, stay_key
@@ -150,20 +150,27 @@ def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataF
 
 
 def _person_rows(people: pl.DataFrame) -> pl.DataFrame:
-    """Birth as an ISO 8601 date, as far as it is known, and sex."""
+    """The parts of a birth, as many digits as in ISO 8601, and sex."""
     year, month, day = (
         pl.col(f"{part}_of_birth").str.zfill(width) for part, width in (("year", 4), ("month", 2), ("day", 2))
     )
-    birth = pl.coalesce(pl.concat_str(year, month, day, separator="-"), pl.concat_str(year, month, separator="-"), year)
-    sex = mapped(people["gender_concept_id"], SEXES.get)
-    told = people.select(pl.col("person_id").alias(KEY), birth.alias("birth"), sex.alias("sex"))
+    sex = mapped(people["gender_concept_id"], SEXES.get).alias("sex")
+    told = people.select(
+        pl.col("person_id").alias(KEY), year.alias("year"), month.alias("month"), day.alias("day"), sex
+    )
     return telling(told).drop_nulls(KEY)
+
+
+def _person_table(people: pl.DataFrame) -> pa.Table:
+    """Birth as an ISO 8601 date, as far as it is known, and sex; rows that complete each other are one."""
+    dates = [pl.concat_str(names, separator="-") for names in (("year", "month", "day"), ("year", "month"), ("year",))]
+    return lookup(telling(completed(people).select(KEY, pl.coalesce(dates).alias("birth"), "sex")))
 
 
 _LOOKUP_KINDS = (
     *_place_kinds(),
     *_owner_kinds(),
-    LookupKind(PERSON, (PERSON,), _person_rows, alone(lookup)),
+    LookupKind(PERSON, (PERSON,), _person_rows, alone(_person_table)),
     LookupKind(CONCEPT, (CONCEPT,), partial(_name_rows, key="concept_id"), alone(lookup)),
 )
 # Patient is person_id, encounter visit_occurrence_id, the record id note_id.
