@@ -19,9 +19,12 @@ from schemas.seals import wrapped_write
 from sharding.bounds import PLAIN_PER_COMPRESSED, ROW_BYTES, SHARD_SHARE, SPILL_SHARE, WORKER_BYTES, Bound
 from sharding.config import ShardingSettings
 from sharding.scratch import Plan, Scratch, Survey
+from sharding.spill import PART_BYTES
 
-# The text of a block with its cells, tables and slices; a shard gathered, in order and on its way to the disk.
+# The text of a block with its cells, tables and slices; records that are being sorted by shard; a shard gathered, in
+# order and on its way to the disk.
 READ_COPIES = 6
+SORT_COPIES = 3
 WRITE_COPIES = 4
 
 
@@ -57,11 +60,12 @@ def estimate(plan: Plan, survey: Survey, settings: ShardingSettings) -> Estimate
         shard.num_records * ROW_BYTES + int(shard.estimated_tokens * settings.bytes_per_token) for shard in plan.shards
     ]
     largest_part = max((block.num_bytes for block in survey.blocks), default=0)
+    spilling = READ_COPIES * largest_part + SORT_COPIES * min(PART_BYTES, sum(sizes))
     return Estimate(
         num_blocks=sum(max(1, -(-shard.estimated_tokens // plan.block_tokens)) for shard in plan.shards),
         spill_bytes=int(SPILL_SHARE * sum(sizes)),
         shard_bytes=int(SHARD_SHARE * sum(sizes)),
-        worker_bytes=WORKER_BYTES + max(READ_COPIES * largest_part, WRITE_COPIES * max(sizes, default=0)),
+        worker_bytes=WORKER_BYTES + max(spilling, WRITE_COPIES * max(sizes, default=0)),
     )
 
 

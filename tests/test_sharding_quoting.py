@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
+from dataclasses import astuple
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sharding.sources import quoting as module
 from sharding.sources.quoting import find_fields, is_closed, last_record_end, unquoted
 
 COMMA = ord(",")
@@ -40,6 +44,41 @@ def test_written_records_are_read_back(records: list[list[str]], quoting: int, n
     found = _by_us(out.getvalue().encode())
 
     assert found == [row for row in _by_csv(out.getvalue()) if row != [""]]
+
+
+@given(RECORDS, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.integers(1, 9))
+def test_fields_do_not_hang_on_how_much_is_looked_at_at_a_time(
+    records: list[list[str]], quoting: int, slice_bytes: int
+) -> None:
+    """Slices may begin and end anywhere, within quotes, between doubled ones, within a CRLF."""
+    out = io.StringIO(newline="")
+    csv.writer(out, quoting=quoting).writerows(records)
+    buffer = out.getvalue().encode()
+    whole = astuple(find_fields(buffer, COMMA))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SLICE_BYTES", slice_bytes)
+        in_slices = astuple(find_fields(buffer, COMMA))
+
+    assert all(np.array_equal(one, other) for one, other in zip(whole, in_slices, strict=True))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.55, 0.95])
+def test_finding_fields_takes_little_more_memory_than_the_buffer(share: float) -> None:
+    """Whatever share of it is quoted; long unquoted cells were held as a position for each byte, three times."""
+    num_quoted = int(20_000 * share)
+    buffer = b'"%s",%s\n' % (b"q" * num_quoted, b"u" * (20_000 - num_quoted)) * 800
+    find_fields(buffer[:100], COMMA)
+
+    tracemalloc.start()
+    try:
+        fields = find_fields(buffer, COMMA)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert len(fields.starts) == 1_600
+    assert peak < 3 * len(buffer)
 
 
 @given(st.text(alphabet='ab",\r\n', max_size=30))

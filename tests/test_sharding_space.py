@@ -16,16 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.documents import read_document
 from schemas.errors import IntegrityError, TemporaryError
 from schemas.verification import verify_build
-from sharding.bounds import KEY_BYTES, bound
+from sharding.bounds import KEY_BYTES, WORKER_BYTES, bound
 from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
 from sharding.preparation import Request
 from sharding.sample_files import write_sample
+from sharding.scratch import Survey
 from sharding.sources.encodings import transcode
+from sharding.space import estimate
+from sharding.spill import PART_BYTES
 from tests.builds import Row, request, some_rows, write_rows
 from tests.commands import run_command
 
@@ -126,6 +130,20 @@ def test_estimates_hold_for_notes(tmp_path: Path, scheduler: str, monkeypatch: p
     assert sizes["shard"] <= expected.shard_bytes <= 8 * sizes["shard"]
     num_blocks = sum(len(shard.blocks) for shard in made.manifest.shards)
     assert abs(expected.num_blocks - num_blocks) <= len(made.manifest.shards)
+
+
+def test_memory_is_expected_for_records_that_are_sorted_by_shard(tmp_path: Path, scheduler: str) -> None:
+    """However small the blocks and shards are, so many records are gathered from blocks before they are sorted."""
+    wanted = request([write_rows(tmp_path / "in.csv", some_rows(12))], tmp_path / "corpus", scheduler)
+    plan = plan_corpus(wanted).plan
+    survey = read_document(next(wanted.corpus.glob("scratch/*/survey.json")), Survey)
+    shard = plan.shards[0].model_copy(update={"estimated_tokens": 1 << 18})  # a megabyte of text
+
+    few = estimate(plan, survey, wanted.settings)
+    many = estimate(plan.model_copy(update={"shards": [shard] * 100}), survey, wanted.settings)
+
+    assert many.worker_bytes >= WORKER_BYTES + 3 * PART_BYTES
+    assert few.worker_bytes < WORKER_BYTES + PART_BYTES
 
 
 def test_the_command_prints_what_would_be_written(

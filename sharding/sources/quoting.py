@@ -23,6 +23,8 @@ Positions = NDArray[np.int64]
 
 # A file of which a smaller part than one in so many bytes is outside quotes is searched there only.
 LEAST_QUOTED = 2
+# What is outside quotes is looked at so much at a time, since 24 bytes of positions are held for each byte of it.
+SLICE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +129,19 @@ def _marks(data: NDArray[np.uint8], quotes: Positions, delimiter: int) -> Positi
     """Separators and newlines outside quotes; what is inside, which is most of a file of notes, is not looked at."""
     starts = np.concatenate([np.zeros(1, dtype=np.int64), quotes[1::2] + 1])
     stops = np.append(quotes[0::2], len(data))
-    if int((stops - starts).sum()) > len(data) // LEAST_QUOTED:
-        found: Positions = np.flatnonzero(_is_border(data, delimiter))
-        is_outside = np.searchsorted(quotes, found) % 2 == 0
-    else:
-        found = ranges(starts, stops)
-        is_outside = _is_border(data[found], delimiter)
-    marks: Positions = found[is_outside]
-    return marks
+    is_mostly_quoted = int((stops - starts).sum()) <= len(data) // LEAST_QUOTED
+    marks = [np.empty(0, dtype=np.int64)]
+    for begin in range(0, len(data), SLICE_BYTES):
+        end = min(begin + SLICE_BYTES, len(data))
+        if is_mostly_quoted:
+            own = slice(np.searchsorted(stops, begin, "right"), np.searchsorted(starts, end))
+            found = ranges(np.maximum(starts[own], begin), np.minimum(stops[own], end))
+            is_outside = _is_border(data[found], delimiter)
+        else:
+            found = begin + np.flatnonzero(_is_border(data[begin:end], delimiter))
+            is_outside = np.searchsorted(quotes, found) % 2 == 0
+        marks.append(found[is_outside])
+    return np.concatenate(marks)
 
 
 def _is_border(data: NDArray[np.uint8], delimiter: int) -> NDArray[np.bool_]:
