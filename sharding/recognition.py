@@ -35,6 +35,7 @@ class Recognised:
         side_columns: How to read what a file says beside notes.
         ignored: Files that are of no use to the family.
         unseen: Paths of files of which nothing could be told, since their first line is too long.
+        unsaid: Columns of side tables that none of a file's first lines has, by path; null until one has them.
     """
 
     settings: ShardingSettings
@@ -43,6 +44,7 @@ class Recognised:
     side_columns: Mapping[Path, Mappings] = field(default_factory=dict)
     ignored: Sequence[SourceFile] = ()
     unseen: frozenset[Path] = frozenset()
+    unsaid: Mapping[Path, Sequence[str]] = field(default_factory=dict)
 
 
 def recognise(files: Sequence[SourceFile], settings: ShardingSettings) -> Recognised:
@@ -86,6 +88,11 @@ def notices_of(recognised: Recognised) -> list[str]:
     is_auto = recognised.settings.format == AUTO
     if tabbed := [file for file in recognised.files if is_auto and file.format != format_of(file.path, AUTO)]:
         said.append(f"inputs: read as TSV, since there are tabs and no comma in their first lines: {_names(tabbed)}")
+    for path, columns in recognised.unsaid.items():
+        if columns:
+            said.append(
+                f"inputs: no {' or '.join(columns)} in the first lines of {path.name}; null unless a line has it"
+            )
     return said
 
 
@@ -111,6 +118,7 @@ def _uses(
     used, ignored, unseen = [], [], set()
     note_columns: dict[Path, Mappings] = {}
     side_columns: dict[Path, Mappings] = {}
+    unsaid: dict[Path, Sequence[str]] = {}
     for file in files:
         header = headers[file.path][adapter.name]
         use = adapter.use_of(_stem(file.path), header)
@@ -124,8 +132,9 @@ def _uses(
             note_columns[file.path] = adapter.columns(NOTES, header)
         if use != NOTES:
             side_columns[file.path] = adapter.columns(use, header)
+            unsaid[file.path] = adapter.lacking(_stem(file.path), header)
     named = settings.model_copy(update={"source": adapter.name})
-    return Recognised(named, used, note_columns, side_columns, ignored, frozenset(unseen))
+    return Recognised(named, used, note_columns, side_columns, ignored, frozenset(unseen), unsaid)
 
 
 def _holds_notes(members: Recognised, *, is_asked: bool) -> bool:

@@ -194,6 +194,42 @@ def test_a_format_that_was_asked_for_goes_for_every_file(tmp_path: Path) -> None
 
 
 @given(st.data())
+def test_first_lines_of_json_need_not_have_what_may_be_null(data: st.DataObject) -> None:
+    """Such a column is expected in the case of the others; in a header that is closed it is missing."""
+    kinds = [(adapter, kind) for adapter, _ in FAMILIES for kind in adapter.kinds if kind.nullable]
+    adapter, kind = data.draw(st.sampled_from(kinds))
+    gone = data.draw(st.sets(st.sampled_from(kind.nullable), min_size=1))
+    change = data.draw(st.sampled_from([str.lower, str.upper]))
+    seen, closed = (
+        Header(tuple(change(name) for name in kind.required if name not in gone), closed=closed)
+        for closed in (False, True)
+    )
+
+    uses = [adapter.use_of(str(kind.stem), header) for header in (seen, closed)]
+
+    assert uses == [kind.use, None]
+    assert {adapter.columns(kind.use, seen)[name] for name in gone} == set(map(change, gone))
+    assert set(adapter.lacking(str(kind.stem), seen)) == gone
+
+
+def test_what_first_lines_of_json_do_not_have_is_said(tmp_path: Path) -> None:
+    """The file is read, since a later line may have it, and the column is named; what is never null is an error."""
+    write_csv(tmp_path, note=OMOP["note"])
+    (tmp_path / "visit_detail.jsonl").write_text('{"visit_detail_id": 50, "person_id": 5}\n')
+    settings = ShardingSettings.model_validate({"columns": {}})
+
+    found = recognise(find_files([str(tmp_path)], "auto").files, settings)
+
+    assert [file.use for file in found.files] == [NOTES, "visit_detail"]
+    assert notices_of(found)[1:] == [
+        "inputs: no care_site_id in the first lines of visit_detail.jsonl; null unless a line has it"
+    ]
+    (tmp_path / "care_site.jsonl").write_text('{"care_site_name": "Ward"}\n')
+    with pytest.raises(UsageError, match="no column 'care_site_id' in its first lines"):
+        recognise(find_files([str(tmp_path)], "auto").files, settings)
+
+
+@given(st.data())
 def test_columns_are_found_in_any_case_and_order(data: st.DataObject) -> None:
     """Each name leads to the file's own column, and only columns that the file has are named."""
     adapter, name, columns = data.draw(st.sampled_from([file for file in FILES if file[1] not in IGNORED_FILES]))

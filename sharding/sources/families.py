@@ -30,12 +30,14 @@ class FileKind:
         stem: The name that its files must have, perhaps with the number of a part; None if any name will do.
         required: Columns without which a file is not this table, in lower case.
         optional: Columns that are used where they are.
+        nullable: Those of ``required`` that the public schema lets be null, so that lines of JSON may not have them.
     """
 
     use: str
     stem: str | None
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class TableFamily:
 
 def use_of(kinds: Sequence[FileKind], stem: str, header: Header) -> str | None:
     """The use of the first kind that fits a file; see ``Adapter.use_of``."""
-    fitting = (kind.use for kind in kinds if _is_named(kind, stem) and not _missing(kind, header))
+    fitting = (kind.use for kind in kinds if _is_named(kind, stem) and _may_be(kind, header))
     return next(fitting, None)
 
 
@@ -110,12 +112,19 @@ def columns_of(kinds: Sequence[FileKind], use: str, header: Header) -> dict[str,
     wanted = (*kind.required, *kind.optional)
     if header.closed:
         return {name: there[name] for name in wanted if name in there}
-    is_upper = all(there.get(name, "").isupper() for name in kind.required)
+    seen = [there[name] for name in kind.required if name in there]
+    is_upper = all(column.isupper() for column in seen)
     return {name: there.get(name, name.upper() if is_upper else name) for name in wanted}
 
 
 def _is_named(kind: FileKind, stem: str) -> bool:
     return kind.stem is None or re.fullmatch(re.escape(kind.stem) + _PART, stem) is not None
+
+
+def _may_be(kind: FileKind, header: Header) -> bool:
+    """A column that may be null and has not been seen may still come, unless the header is closed."""
+    missing = set(_missing(kind, header))
+    return not missing if header.closed else missing <= set(kind.nullable)
 
 
 def _missing(kind: FileKind, header: Header) -> tuple[str, ...]:

@@ -43,7 +43,13 @@ KINDS = (
         ("hadm_id", "charttime", "iserror"),
     ),
     FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service"), ("subject_id",)),
-    FileKind(TRANSFERS, "transfers", ("hadm_id", "curr_careunit", "intime", "outtime"), ("subject_id", "eventtype")),
+    FileKind(
+        TRANSFERS,
+        "transfers",
+        ("hadm_id", "curr_careunit", "intime", "outtime"),
+        ("subject_id", "eventtype"),
+        nullable=("curr_careunit", "outtime"),
+    ),
     FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "dob")),
     FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd9_code"), ("subject_id",)),
 )

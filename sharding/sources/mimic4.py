@@ -38,7 +38,13 @@ from sharding.sources.roles import counted, to_roles
 KINDS = (
     FileKind(NOTES, None, ("note_id", "subject_id", "note_type", "text"), ("hadm_id", "charttime")),
     FileKind(SERVICES, "services", ("hadm_id", "transfertime", "curr_service"), ("subject_id",)),
-    FileKind(TRANSFERS, "transfers", ("hadm_id", "careunit", "intime", "outtime"), ("subject_id", "eventtype")),
+    FileKind(
+        TRANSFERS,
+        "transfers",
+        ("hadm_id", "careunit", "intime", "outtime"),
+        ("subject_id", "eventtype"),
+        nullable=("hadm_id", "careunit", "outtime"),
+    ),
     FileKind(PATIENTS, "patients", ("subject_id",), ("gender", "anchor_age", "anchor_year")),
     FileKind(DIAGNOSES, "diagnoses_icd", ("hadm_id", "seq_num", "icd_code", "icd_version"), ("subject_id",)),
 )

@@ -41,8 +41,11 @@ KINDS = (
         ("note_id", "person_id", "note_text"),
         ("note_date", "note_datetime", "note_class_concept_id", *PLACES.values()),
     ),
-    *(FileKind(table, table, (key, "care_site_id"), VISITS.get(table, ())) for table, key in PLACES.items()),
-    FileKind(CARE_SITE, CARE_SITE, ("care_site_id", "care_site_name")),
+    *(
+        FileKind(table, table, (key, "care_site_id"), VISITS.get(table, ()), nullable=("care_site_id",))
+        for table, key in PLACES.items()
+    ),
+    FileKind(CARE_SITE, CARE_SITE, ("care_site_id", "care_site_name"), nullable=("care_site_name",)),
     FileKind(PERSON, PERSON, ("person_id",), ("gender_concept_id", "year_of_birth", "month_of_birth", "day_of_birth")),
     FileKind(CONCEPT, CONCEPT, ("concept_id", "concept_name")),
 )
