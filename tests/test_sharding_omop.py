@@ -310,6 +310,52 @@ def test_a_part_of_a_visit_tells_whose_the_visit_is() -> None:
     assert found.unresolved["encounter_of_other_patient"] == 1
 
 
+def detail(visit: str | None, *, person: str | None = "5", site: str | None = None) -> Cells:
+    """A part of a visit, that of ``NOTE``."""
+    return {"visit_detail_id": "50", "visit_occurrence_id": visit, "person_id": person, "care_site_id": site}
+
+
+@pytest.mark.parametrize(
+    ("own", "details", "encounter", "counts"),
+    [
+        (None, [detail("41")], "41", {}),
+        (None, [detail("41", person=None)], "41", {}),
+        (None, [detail("0")], None, {}),
+        (None, [detail("41", person="6")], None, {"encounter_of_other_patient": 1}),
+        (None, [detail("41"), detail("42", person="6")], "41", {}),
+        (None, [detail("41"), detail(None, site="1")], "41", {}),
+        (None, [detail("41"), detail("42")], "41", {"conflicting_visit_detail": 1}),
+        ("40", [detail("41"), detail("42")], "40", {}),
+    ],
+)
+def test_the_visit_of_a_note_that_names_none_is_that_of_its_part(
+    own: str | None, details: list[Cells], encounter: str | None, counts: dict[str, int]
+) -> None:
+    """CDM 5.4 requires it of VISIT_DETAIL, and not of NOTE; a visit that the note names itself stays."""
+    note = {**NOTE, "visit_occurrence_id": own}
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [note], "visit_detail": details})
+
+    assert rows_of(found)[0]["encounter"] == encounter
+    told = {name: count for name, count in found.unresolved.items() if name.startswith(("conflicting_", "encounter_"))}
+    assert told == counts
+
+
+@pytest.mark.parametrize(("person", "department", "encounter"), [("5", "Clinic", "40"), ("6", "Office", None)])
+def test_the_visit_of_a_part_tells_the_department_of_its_own_patient(
+    person: str, department: str, encounter: str | None
+) -> None:
+    """Where the part is of no care site; a visit of somebody else is none of the note's, though its part is."""
+    visits = [{"visit_occurrence_id": "40", "care_site_id": "2", "person_id": person}]
+    export: Export = {**PLACES, "visit_detail": [detail("40", person=None)], "visit_occurrence": visits}
+
+    found = adapt(omop.ADAPTER, OMOP, {"note": [{**NOTE, "visit_occurrence_id": None}], **export})
+
+    (row,) = rows_of(found)
+    assert (row["department"], row["encounter"]) == (department, encounter)
+    assert found.unresolved["encounter_of_other_patient"] == (person == "6")
+
+
 def test_a_provider_speaks_for_every_person() -> None:
     """Whoever it treated."""
     notes = [{**NOTE, "person_id": person, "visit_detail_id": None, "visit_occurrence_id": None} for person in "56"]
@@ -335,7 +381,7 @@ EXPORTS = st.fixed_dictionaries(
                 st.fixed_dictionaries({f"{table}_id": IDS, "care_site_id": IDS} | dict.fromkeys(named, IDS)), max_size=6
             )
             for table, named in (
-                ("visit_detail", ("person_id",)),
+                ("visit_detail", ("person_id", "visit_occurrence_id")),
                 ("visit_occurrence", ("person_id",)),
                 ("provider", ()),
             )

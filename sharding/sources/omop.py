@@ -30,6 +30,8 @@ VISIT_DETAIL, VISIT_OCCURRENCE, PROVIDER = "visit_detail", "visit_occurrence", "
 PLACES = {VISIT_DETAIL: "visit_detail_id", VISIT_OCCURRENCE: "visit_occurrence_id", PROVIDER: "provider_id"}
 # Those that are of one person, with what else their rows say of whose a place is.
 VISITS = {VISIT_DETAIL: ("person_id", "visit_occurrence_id"), VISIT_OCCURRENCE: ("person_id",)}
+# Lookup of the visit that a part is of: the model requires it of a part, and not of a note.
+VISITS_OF_PARTS = "visits_of_parts"
 # Standard concepts of the vocabulary Gender.
 SEXES = {"8507": "male", "8532": "female"}
 FLAGS = (ENCOUNTER_OF_OTHER_PATIENT, *(CONFLICTING + table for table in (*PLACES, CARE_SITE)))
@@ -123,6 +125,12 @@ def _place_kinds() -> tuple[LookupKind, ...]:
     return (names, *places)
 
 
+def _visit_rows(parts: pl.DataFrame) -> pl.DataFrame:
+    """The visit by the id of a part of it and its person; of several, the one that sorts first is taken."""
+    visit = pl.col(PLACES[VISIT_OCCURRENCE]).alias("visit")
+    return parts.select(stay_key(PLACES[VISIT_DETAIL], "person_id").alias(KEY), visit).drop_nulls()
+
+
 def _owner_kinds() -> tuple[LookupKind, ...]:
     """Whose each visit and each part of one is; a part tells it of its visit too."""
     uses = {VISIT_DETAIL: (VISIT_DETAIL,), VISIT_OCCURRENCE: (VISIT_OCCURRENCE, VISIT_DETAIL)}
@@ -131,18 +139,22 @@ def _owner_kinds() -> tuple[LookupKind, ...]:
 
 
 def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
-    """What is known of each note from where it was written, in the notes' order.
+    """What is known of each note from where it was written, in the notes' order; its visit, if need be, from its part.
 
     Returns:
         ``department`` and ``encounter``, null where nothing is known, and a boolean column for each of ``FLAGS``.
     """
-    keys = {
-        table: keys_of(notes, lookups[f"{table}_{OWNERS}"], stay=PLACES[table], patient="person_id") for table in VISITS
-    }
+    parts = _keys_of(VISIT_DETAIL, notes, lookups)
+    of_parts = [notes.select(visit=PLACES[VISIT_OCCURRENCE])]
+    of_parts += [answers(parts[name], lookups[VISITS_OF_PARTS]) for name in KEYS]
+    visit, told_visits = first_told(of_parts, "visit")
+    notes = notes.with_columns(visit.alias(PLACES[VISIT_OCCURRENCE]))
+    keys = {VISIT_DETAIL: parts, VISIT_OCCURRENCE: _keys_of(VISIT_OCCURRENCE, notes, lookups)}
     visits = [(table, keys[table][name]) for table in VISITS for name in KEYS]
     asked = [*visits, (PROVIDER, notes[PLACES[PROVIDER]])]
     department, told = first_told([answers(places, lookups[table]) for table, places in asked], "department")
     by_table = {table: [found for (of, _), found in zip(asked, told, strict=True) if of == table] for table in PLACES}
+    by_table[VISIT_DETAIL] += told_visits[1:]
     return notes.select(
         department,
         pl.when(~keys[VISIT_OCCURRENCE][IS_FOREIGN]).then(PLACES[VISIT_OCCURRENCE]).alias("encounter"),
@@ -150,6 +162,11 @@ def _places_of(notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataF
         *(any_set(found, CONFLICT).alias(CONFLICTING + table) for table, found in by_table.items()),
         any_set(told, _NAME_CONFLICT).alias(CONFLICTING + CARE_SITE),
     )
+
+
+def _keys_of(table: str, notes: pl.DataFrame, lookups: Mapping[str, pa.Table]) -> pl.DataFrame:
+    """See ``keys_of``; of visits or parts of them."""
+    return keys_of(notes, lookups[f"{table}_{OWNERS}"], stay=PLACES[table], patient="person_id")
 
 
 def _person_rows(people: pl.DataFrame) -> pl.DataFrame:
@@ -173,6 +190,7 @@ def _person_table(people: pl.DataFrame) -> pa.Table:
 _LOOKUP_KINDS = (
     *_place_kinds(),
     *_owner_kinds(),
+    LookupKind(VISITS_OF_PARTS, (VISIT_DETAIL,), _visit_rows, alone(lookup)),
     LookupKind(PERSON, (PERSON,), _person_rows, alone(_person_table)),
     LookupKind(CONCEPT, (CONCEPT,), partial(_name_rows, key="concept_id"), alone(lookup)),
 )
