@@ -15,7 +15,8 @@ import numpy as np
 
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile, head_of
-from sharding.sources.adapter import MIXED, NOTES
+from sharding.sources.adapter import MIXED, NOTES, Contents
+from sharding.sources.adapters import contents_of
 from sharding.sources.formats import FORMATS, is_delimited, is_text
 from sharding.sources.parquet import num_rows
 from sharding.sources.quoting import LF, QUOTE
@@ -37,10 +38,6 @@ UTF8_PER_BYTE = 3
 LEAST_UTF8_PER_BYTE = 0.25
 # Of a record: its key with group and time, and its shard and place there.
 KEY_BYTES = 96
-# Measured with MIMIC-IV's services, of 40 bytes a row as CSV: 112 bytes a row of lookup tables, and 580 bytes a row in
-# the memory of the one worker that reads, joins and sorts them; so 6 GB for ten million rows.
-LOOKUP_SHARE = 3
-LOOKUP_COPIES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,19 @@ class Bound:
         return self.scan_bytes + self.spill_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A file: bytes as plain UTF-8 and rows, at most; bytes of its copy, at least; and what becomes of it."""
+
+    use: str
+    contents: Contents
+    num_bytes: int
+    num_rows: int
+    least_copy_bytes: int
+    is_copied: bool
+    is_compressed: bool
+
+
 def bound(files: Iterable[SourceFile], settings: ShardingSettings) -> Bound:
     """What a build of these files may take.
 
@@ -85,27 +95,35 @@ def bound(files: Iterable[SourceFile], settings: ShardingSettings) -> Bound:
         DataError: a Parquet file cannot be read.
         IntegrityError: a text file is not in the encoding at all.
     """
-    least = copied = notes = sides = num_records = num_compressed = 0
-    for file in files:
-        num_bytes = _plain_bytes(file, settings)
-        num_compressed += file.compression is not None
-        if is_text(file.format) and (file.compression or settings.encoding != "utf-8"):
-            least += _least_bytes(file, settings)
-            copied += num_bytes
-        if file.use in (NOTES, MIXED):
-            notes += num_bytes
-            num_records += _num_records(file, settings, num_bytes=num_bytes)
-        sides += num_bytes if file.use != NOTES else 0
-    size = notes + num_records * ROW_BYTES
+    sized = [_sized(file, settings) for file in files]
+    sides = [file for file in sized if file.use != NOTES]
+    num_records = sum(file.num_rows for file in sized if file.use in (NOTES, MIXED))
+    size = sum(file.num_bytes for file in sized if file.contents.has_text) + num_records * ROW_BYTES
+    lookup_memory = sum(file.num_rows * file.contents.row_memory_bytes for file in sides)
+    lookup_memory += max((file.contents.memory_bytes for file in sides), default=0)
     return Bound(
-        least_copy_bytes=least,
-        copy_bytes=copied,
-        lookup_bytes=LOOKUP_SHARE * sides,
+        least_copy_bytes=sum(file.least_copy_bytes for file in sized),
+        copy_bytes=sum(file.num_bytes for file in sized if file.is_copied),
+        lookup_bytes=sum(file.num_rows * file.contents.row_bytes for file in sides),
         key_bytes=num_records * KEY_BYTES,
         spill_bytes=int(SPILL_SHARE * size),
         shard_bytes=int(SHARD_SHARE * size),
-        lookup_worker_bytes=WORKER_BYTES + LOOKUP_COPIES * sides if sides else 0,
-        num_compressed=num_compressed,
+        lookup_worker_bytes=WORKER_BYTES + lookup_memory if sides else 0,
+        num_compressed=sum(file.is_compressed for file in sized),
+    )
+
+
+def _sized(file: SourceFile, settings: ShardingSettings) -> _Sized:
+    num_bytes = _plain_bytes(file, settings)
+    is_copied = is_text(file.format) and (file.compression is not None or settings.encoding != "utf-8")
+    return _Sized(
+        use=file.use,
+        contents=contents_of(settings.source, file.use),
+        num_bytes=num_bytes,
+        num_rows=_num_rows(file, settings, num_bytes=num_bytes),
+        least_copy_bytes=_least_bytes(file, settings) if is_copied else 0,
+        is_copied=is_copied,
+        is_compressed=file.compression is not None,
     )
 
 
@@ -123,7 +141,7 @@ def _least_bytes(file: SourceFile, settings: ShardingSettings) -> int:
     return int(plain * (1 if settings.encoding == "utf-8" else LEAST_UTF8_PER_BYTE))
 
 
-def _num_records(file: SourceFile, settings: ShardingSettings, *, num_bytes: int) -> int:
+def _num_rows(file: SourceFile, settings: ShardingSettings, *, num_bytes: int) -> int:
     """Of a text file of so many bytes, if they are as long as in its head; a header line is one too."""
     if not is_text(file.format):
         return num_rows(file.path)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import DataError
 from sharding.sources.adapter import MIXED, NOTES
-from sharding.sources.fhir import RESOURCES
+from sharding.sources.fhir import BINARIES, RESOURCES
 from sharding.sources.fhir_attachments import text_of
 from sharding.sources.fhir_references import reference_key
 from sharding.sources.fhir_texts import parts
@@ -490,6 +490,9 @@ def test_lines_that_are_no_notes_are_told_apart(tmp_path: Path) -> None:
         ("documentreference.000", ["DocumentReference"], False, NOTES),
         ("1.diagnosticreport", ["DiagnosticReport"], False, NOTES),
         ("patient.000", ["Patient"], False, RESOURCES),
+        ("binary.000", ["Binary"], False, BINARIES),
+        ("export", ["Binary"], True, BINARIES),
+        ("export", ["Binary", "Patient"], True, BINARIES),
         ("observation", ["Observation"], False, None),
         ("log", [], True, None),
         ("patient", ["Patient", "DocumentReference"], False, MIXED),

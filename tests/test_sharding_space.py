@@ -24,9 +24,12 @@ from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
+from sharding.lookups import LookupJob, SideFile, make_lookups
 from sharding.preparation import Request
 from sharding.sample_files import write_sample
-from sharding.scratch import Survey
+from sharding.scratch import Scratch, Survey
+from sharding.scratch_folders import make_folder
+from sharding.sources.adapters import ADAPTERS, source_of
 from sharding.sources.encodings import transcode
 from sharding.space import estimate
 from sharding.spill import PART_BYTES
@@ -245,15 +248,58 @@ def test_a_disk_that_may_be_too_small_is_named_and_tried(
 
 
 def test_side_files_need_room_and_memory(tmp_path: Path) -> None:
-    """What is looked up is made in one worker; files of notes alone need none of that."""
+    """What is looked up is made in one worker; files of notes alone need none of that, and side files are no text."""
     path = write_rows(tmp_path / "in.csv", some_rows(60))
-    settings = ShardingSettings.model_validate({"columns": {"text": "t"}})
+    settings = ShardingSettings.model_validate({"columns": {}, "source": "mimic4"})
     notes = SourceFile.found(path, "csv")
-    side, mixed = (replace(notes, use=use) for use in ("patients", "mixed"))
+    side = replace(notes, use="patients")
 
-    alone, both, one = (bound(files, settings) for files in ([notes], [notes, side], [mixed]))
+    alone, both = (bound(files, settings) for files in ([notes], [notes, side]))
 
     assert (alone.lookup_bytes, alone.lookup_worker_bytes) == (0, 0)
-    assert both.lookup_bytes == one.lookup_bytes > notes.num_bytes
-    assert both.lookup_worker_bytes == one.lookup_worker_bytes > notes.num_bytes
-    assert both.spill_bytes == alone.spill_bytes == one.spill_bytes
+    assert both.lookup_bytes >= 60
+    assert both.lookup_worker_bytes > WORKER_BYTES
+    assert both.spill_bytes == alone.spill_bytes
+
+
+@pytest.mark.parametrize(("use", "has_text"), [("binaries", True), ("mixed", True), ("resources", False)])
+def test_a_resource_is_text_or_a_few_cells(tmp_path: Path, use: str, has_text: bool) -> None:
+    """The text of binaries goes to the shards and not into lookup tables, which keep their places; a row is a row."""
+    path = tmp_path / "all.ndjson"
+    path.write_text('{"resourceType": "Binary", "id": "b", "data": "%s"}\n' % ("YQ" * 50_000) * 20)
+    settings = ShardingSettings.model_validate({"columns": {}, "source": "fhir"})
+    file = replace(SourceFile.found(path, "jsonl"), use=use)
+
+    most = bound([file], settings)
+
+    assert (most.spill_bytes >= file.num_bytes) == (most.shard_bytes >= file.num_bytes / 2) == has_text
+    assert 20 <= most.lookup_bytes < file.num_bytes / 100
+    assert WORKER_BYTES < most.lookup_worker_bytes < WORKER_BYTES + file.num_bytes
+    assert (most.key_bytes > 0) == (use == "mixed")
+
+
+@pytest.mark.parametrize(
+    ("source", "use", "line"),
+    [
+        ("fhir", "binaries", '{"resourceType": "Binary", "id": "b%d", "contentType": "text/plain", "data": "YQ=="}'),
+        ("fhir", "resources", '{"resourceType": "Organization", "id": "o%d", "identifier": [{"value": "%d"}]}'),
+        ("mimic4", "services", "%d,%d,2150-01-01 00:00:00,MED"),
+    ],
+)
+def test_lookup_tables_take_no_more_room_than_was_said(tmp_path: Path, source: str, use: str, line: str) -> None:
+    """By the rows of the side file, whatever their length."""
+    lines = [line % ((number,) * line.count("%d")) for number in range(3_000)]
+    path = tmp_path / ("in.csv" if source == "mimic4" else "in.ndjson")
+    path.write_text("\n".join((["subject_id,hadm_id,transfertime,curr_service"] * (source == "mimic4")) + lines) + "\n")
+    settings = ShardingSettings.model_validate({"columns": {}, "source": source})
+    file = replace(SourceFile.found(path, "csv" if source == "mimic4" else "jsonl"), use=use)
+    header = source_of(file.format, source, use).header(path, path.read_bytes())
+    scratch = Scratch(tmp_path / "scratch")
+    make_folder(scratch)
+    side = SideFile(file, path, ADAPTERS[source].columns(use, header))
+
+    made = make_lookups(LookupJob(source, [side], scratch, 1 << 20))
+
+    most = bound([file], settings).lookup_bytes
+    assert sum(ledger.num_read for ledger in made.sides) == 3_000
+    assert most / 20 < sum(seal.num_bytes for seal in made.tables.values()) <= most

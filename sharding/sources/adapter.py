@@ -47,6 +47,26 @@ class Adapted:
     unresolved: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What becomes of a file, for estimates before it is read.
+
+    Attributes:
+        has_text: Its bytes are text of notes, but for what stands around it.
+        row_bytes: Lookup tables on the disk for each of its rows, with what they are made from.
+        row_memory_bytes: Memory for each of its rows of the worker that makes the lookup tables.
+        memory_bytes: Memory of that worker however many rows there are.
+    """
+
+    has_text: bool = False
+    row_bytes: int = 0
+    row_memory_bytes: int = 0
+    memory_bytes: int = 0
+
+
+ONLY_TEXT = Contents(has_text=True)
+
+
 class Adapter(Protocol):
     """One family of files."""
 
@@ -79,6 +99,10 @@ class Adapter(Protocol):
 
     def columns(self, use: str, header: Header) -> Mapping[str, str]:
         """Name in the table that is read → column in the file, for the columns that this file has."""
+        ...
+
+    def contents(self, use: str) -> Contents:
+        """What becomes of a file of this use."""
         ...
 
     @property

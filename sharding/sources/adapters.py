@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharding.sources import mimic3, mimic4, omop
-from sharding.sources.adapter import Adapter
+from sharding.sources.adapter import ONLY_TEXT, Adapter, Contents
 from sharding.sources.fhir import FhirAdapter
 from sharding.sources.formats import FORMATS
 from sharding.sources.source import Source
@@ -23,3 +23,8 @@ def source_of(file_format: str, family: str, use: str) -> Source:
     """How to read a file of a format for a use in a family of files, or in none (``table``)."""
     file_source = FORMATS[file_format]
     return ADAPTERS[family].source(use, file_source) if family in ADAPTERS else file_source
+
+
+def contents_of(family: str, use: str) -> Contents:
+    """What becomes of a file of a use in a family of files, or in none (``table``)."""
+    return ADAPTERS[family].contents(use) if family in ADAPTERS else ONLY_TEXT

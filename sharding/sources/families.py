@@ -13,12 +13,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sharding.sources.adapter import Adapted
+from sharding.sources.adapter import NOTES, ONLY_TEXT, Adapted, Contents
 from sharding.sources.lookup_plans import LookupPlan, Tables, made_whole
 from sharding.sources.source import Header, Source
 
 # What may follow a table's name when it is stored in parts: "_3", "-00001-of-00004", ".part2".
 _PART = r"([._-]+(part|chunk|split)?[._-]*[0-9][0-9a-z._-]*)?"
+
+# Measured with MIMIC-IV's services, of 41 bytes a row as CSV: 170 bytes a row on the disk, and 340 MB for 500,000 rows
+# as for a million; the rest is room for longer cells.
+SIDE_TABLE = Contents(row_bytes=256, memory_bytes=350 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,10 @@ class TableFamily:
     def columns(self, use: str, header: Header) -> Mapping[str, str]:
         """See ``Adapter``."""
         return columns_of(self.kinds, use, header)
+
+    def contents(self, use: str) -> Contents:
+        """See ``Adapter``."""
+        return ONLY_TEXT if use == NOTES else SIDE_TABLE
 
     def lookups(self, sides: Tables) -> dict[str, pa.Table]:
         """See ``Adapter``."""
