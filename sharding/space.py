@@ -9,6 +9,7 @@ goes on when there is room.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ from sharding.config import ShardingSettings
 from sharding.scratch import Plan, Scratch, Survey
 from sharding.spill import PART_BYTES
 
-# The text of a block with its cells, tables and slices; records that are being sorted by shard; a shard gathered, in
-# order and on its way to the disk.
+# The text of a block with its cells, tables and slices, and what is held of each record beside its text (measured with
+# records of 45 bytes: 430 bytes); records that are being sorted by shard; a shard gathered, in order and on its way to
+# the disk.
 READ_COPIES = 6
+READ_ROW_BYTES = 512
 SORT_COPIES = 3
 WRITE_COPIES = 4
 
@@ -59,8 +62,7 @@ def estimate(plan: Plan, survey: Survey, settings: ShardingSettings) -> Estimate
     sizes = [
         shard.num_records * ROW_BYTES + int(shard.estimated_tokens * settings.bytes_per_token) for shard in plan.shards
     ]
-    largest_part = max((block.num_bytes for block in survey.blocks), default=0)
-    spilling = READ_COPIES * largest_part + SORT_COPIES * min(PART_BYTES, sum(sizes))
+    spilling = _reading_bytes(plan, survey) + SORT_COPIES * min(PART_BYTES, sum(sizes))
     return Estimate(
         num_blocks=sum(max(1, -(-shard.estimated_tokens // plan.block_tokens)) for shard in plan.shards),
         spill_bytes=int(SPILL_SHARE * sum(sizes)),
@@ -139,6 +141,21 @@ def _shortages(needs: Sequence[Need]) -> Iterator[tuple[str, int, int]]:
         needed = sum(max(0, need.num_bytes) for need in parts)
         if needed > free[disk]:
             yield " and ".join(need.name for need in parts), needed, free[disk]
+
+
+def _reading_bytes(plan: Plan, survey: Survey) -> int:
+    """Of the block that takes most; records are as many in each block of a file, by its bytes."""
+    file_bytes: Counter[int] = Counter()
+    for block in survey.blocks:
+        file_bytes[block.file] += block.num_bytes
+    return max(
+        (
+            READ_COPIES * block.num_bytes
+            + READ_ROW_BYTES * plan.num_read[block.file] * block.num_bytes // max(1, file_bytes[block.file])
+            for block in survey.blocks
+        ),
+        default=0,
+    )
 
 
 def _refuse(said: str, *, ignore: bool) -> None:

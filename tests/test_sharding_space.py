@@ -135,8 +135,8 @@ def test_estimates_hold_for_notes(tmp_path: Path, scheduler: str, monkeypatch: p
     assert abs(expected.num_blocks - num_blocks) <= len(made.manifest.shards)
 
 
-def test_memory_is_expected_for_records_that_are_sorted_by_shard(tmp_path: Path, scheduler: str) -> None:
-    """However small the blocks and shards are, so many records are gathered from blocks before they are sorted."""
+def test_memory_is_expected_for_records_too(tmp_path: Path, scheduler: str) -> None:
+    """For so many as are gathered from small blocks before they are sorted by shard, and for many in one block."""
     wanted = request([write_rows(tmp_path / "in.csv", some_rows(12))], tmp_path / "corpus", scheduler)
     plan = plan_corpus(wanted).plan
     survey = read_document(next(wanted.corpus.glob("scratch/*/survey.json")), Survey)
@@ -144,8 +144,10 @@ def test_memory_is_expected_for_records_that_are_sorted_by_shard(tmp_path: Path,
 
     few = estimate(plan, survey, wanted.settings)
     many = estimate(plan.model_copy(update={"shards": [shard] * 100}), survey, wanted.settings)
+    short = estimate(plan.model_copy(update={"num_read": [1_000_000]}), survey, wanted.settings)
 
     assert many.worker_bytes >= WORKER_BYTES + 3 * PART_BYTES
+    assert short.worker_bytes >= WORKER_BYTES + 1_000_000 * 430
     assert few.worker_bytes < WORKER_BYTES + PART_BYTES
 
 
