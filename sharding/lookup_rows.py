@@ -25,13 +25,23 @@ from schemas.seals import Seal, check_seal, label
 from sharding.scratch import LOOKUP_FOLDER, Scratch
 from sharding.sources.keyed import HASH, keyed
 
-# Sorting a run, and making rows of a lookup table of a share, take several times as much.
-RUN_BYTES = 16 << 20
-SHARE_BYTES = 16 << 20
-# The least that is read of a run.
-BATCH_ROWS = 4096
 NUM_HASHES = 1 << 64
 SUFFIX = ".run"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """How much is in memory at once, and how much is read at least; none of it shows in a lookup table.
+
+    Attributes:
+        run_bytes: Of a run, while it is sorted: that takes several times as much.
+        share_bytes: Of rows that are finished together: that takes about ten times as much.
+        batch_rows: Of a record batch of a run.
+    """
+
+    run_bytes: int = 16 << 20
+    share_bytes: int = 16 << 20
+    batch_rows: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +67,11 @@ class RowRuns:
         scratch: Where the runs lie.
         name: Of the lookup table.
         empty: Its rows before there are any.
+        sizes: How much is in memory at once.
     """
 
-    def __init__(self, scratch: Scratch, name: str, empty: pl.DataFrame) -> None:
-        self._scratch, self._empty = scratch, empty
+    def __init__(self, scratch: Scratch, name: str, *, empty: pl.DataFrame, sizes: RunSizes) -> None:
+        self._scratch, self._empty, self._sizes = scratch, empty, sizes
         self._stem = f"{name}.{_mark(scratch)}-{secrets.token_hex(4)}"
         self._pending: list[pa.Table] = []
         self._runs: list[Run] = []
@@ -81,11 +92,11 @@ class RowRuns:
         table = rows.unique().to_arrow(compat_level=pl.CompatLevel.oldest())
         self._pending.append(table)
         self._pending_bytes += table.nbytes
-        if self._pending_bytes >= RUN_BYTES:
+        if self._pending_bytes >= self._sizes.run_bytes:
             self._write()
 
     def shares(self) -> Iterator[pl.DataFrame]:
-        """All rows in shares of about ``SHARE_BYTES``, at least one, by ascending hashes; a key has one share.
+        """All rows in shares of about ``share_bytes``, at least one, by ascending hashes; a key has one share.
 
         Raises:
             IntegrityError: a run is no longer what was written.
@@ -94,7 +105,7 @@ class RowRuns:
             self._write()
         for run in self._runs:
             check_seal(run.path, run.seal)
-        num_shares = max(1, -(-self._num_bytes // SHARE_BYTES))
+        num_shares = max(1, -(-self._num_bytes // self._sizes.share_bytes))
         borders = [NUM_HASHES * number // num_shares for number in range(num_shares + 1)]
         for first, stop in pairwise(borders):
             parts = [_rows_between(run, first, stop - 1) for run in self._runs]
@@ -105,8 +116,8 @@ class RowRuns:
         self._pending, self._pending_bytes = [], 0
         table = keyed(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
         path = self._scratch.folder / LOOKUP_FOLDER / f"{self._stem}.{len(self._runs):06d}{SUFFIX}"
-        seal = self._scratch.publish(path, lambda file: _write_run(file, table))
-        starts = table.column(HASH).to_numpy()[::BATCH_ROWS].copy()
+        seal = self._scratch.publish(path, lambda file: _write_run(file, table, self._sizes.batch_rows))
+        starts = table.column(HASH).to_numpy()[:: self._sizes.batch_rows].copy()
         self._runs.append(Run(path, seal, starts))
         self._num_bytes += table.nbytes
 
@@ -116,10 +127,10 @@ def _mark(scratch: Scratch) -> str:
     return scratch.word[:8]
 
 
-def _write_run(file: BinaryIO, table: pa.Table) -> None:
+def _write_run(file: BinaryIO, table: pa.Table, batch_rows: int) -> None:
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with pa.ipc.new_file(file, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=BATCH_ROWS)
+        writer.write_table(table, max_chunksize=batch_rows)
 
 
 def _rows_between(run: Run, first: int, last: int) -> pa.Table:

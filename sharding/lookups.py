@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from schemas.errors import IntegrityError
 from schemas.manifests import SideLedger
 from schemas.seals import Seal, check_seal, label
 from sharding.inputs import SourceFile
-from sharding.lookup_rows import RowRuns, remove_stale_runs
+from sharding.lookup_rows import RowRuns, RunSizes, remove_stale_runs
 from sharding.scratch import LOOKUP_FOLDER, Scratch, write_sealed
 from sharding.sources.adapters import ADAPTERS, source_of
 from sharding.sources.lookup_plans import LookupPlan
@@ -61,6 +61,7 @@ class LookupJob:
     sides: Sequence[SideFile]
     scratch: Scratch
     block_bytes: int
+    sizes: RunSizes = field(default_factory=RunSizes)
 
     @property
     def num_bytes(self) -> int:
@@ -98,7 +99,10 @@ def _made_by_key(job: LookupJob, plan: LookupPlan) -> tuple[dict[str, Seal], lis
     seals: dict[str, Seal] = {}
     made: dict[str, pa.Table] = {}
     with ExitStack() as stack:
-        runs = [stack.enter_context(RowRuns(job.scratch, kind.name, plan.no_rows(kind))) for kind in plan.kinds]
+        runs = [
+            stack.enter_context(RowRuns(job.scratch, kind.name, empty=plan.no_rows(kind), sizes=job.sizes))
+            for kind in plan.kinds
+        ]
 
         def tell(use: str, table: pa.Table) -> None:
             cells = plan.cells_of(use, table)
