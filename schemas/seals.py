@@ -104,10 +104,19 @@ def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bo
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise wrapped_write(path, error) from None
-    return _published(path, write, replace=replace, check=lambda: None)
+    with _written_beside(path, write) as beside:
+        seal = seal_file(beside)
+        if replace:
+            beside.replace(path)
+        else:
+            _link_first(beside, path, seal)
+        _sync_folder(path.parent)
+    return seal
 
 
-def publish_while(path: Path, write: Callable[[BinaryIO], object], check: Callable[[], None]) -> Seal:
+def publish_while(
+    path: Path, write: Callable[[BinaryIO], object], *, check: Callable[[], None], durable: bool = True
+) -> Seal:
     """As ``publish_with`` that replaces, for a writer who may lose the right to write, and the folder with it.
 
     Args:
@@ -115,36 +124,53 @@ def publish_while(path: Path, write: Callable[[BinaryIO], object], check: Callab
         write: Streams into the open file.
         check: Raises once the right is lost. It is asked before the file is made, before anything is written into it,
             and before it gets its name; whoever removes the folder first takes the right away, so nothing stays there.
+        durable: Whether the file must outlive a loss of power.
     """
-    check()
-    try:
-        return _published(path, write, replace=True, check=check)
-    except (OSError, PipelineError):
-        check()  # a folder that is gone is the lesser reason
-        raise
+    with _right_to_write(check), _written_beside(path, write, check=check, durable=durable) as beside:
+        seal = seal_file(beside)
+        check()
+        beside.replace(path)
+        if durable:
+            _sync_folder(path.parent)
+    return seal
 
 
-def _published(path: Path, write: Callable[[BinaryIO], object], *, replace: bool, check: Callable[[], None]) -> Seal:
+def place_while(path: Path, write: Callable[[BinaryIO], object], *, check: Callable[[], None]) -> None:
+    """As ``publish_while``, for a file whose writer vouches for it: it is not sealed, nor flushed to the disk."""
+    with _right_to_write(check), _written_beside(path, write, check=check, durable=False) as beside:
+        check()
+        beside.replace(path)
+
+
+@contextlib.contextmanager
+def _written_beside(
+    path: Path, write: Callable[[BinaryIO], object], *, check: Callable[[], None] = lambda: None, durable: bool = True
+) -> Iterator[Path]:
+    """The complete file under a name of its own, which is gone afterwards."""
     beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with beside.open("xb") as file:
             check()
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        seal = seal_file(beside)
-        check()
-        if replace:
-            beside.replace(path)
-        else:
-            _link_first(beside, path, seal)
-        _sync_folder(path.parent)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        yield beside
     except OSError as error:
         raise wrapped_write(path, error) from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-    return seal
+
+
+@contextlib.contextmanager
+def _right_to_write(check: Callable[[], None]) -> Iterator[None]:
+    check()
+    try:
+        yield
+    except (OSError, PipelineError):
+        check()  # a folder that is gone is the lesser reason
+        raise
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from sharding.scratch import Plan, Scratch, ShardReceipt, read_receipt
 from sharding.survey import SealedFile
 
 ENCRYPTION: Literal["none"] = "none"
+# To be raised when scratch files or digests of the same inputs become others, so that no build goes on from old ones.
+BUILD_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Identity:
 
 
 def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: RecordKey) -> Identity:
-    """The id of a build: a digest of configuration, inputs with their formats, schema and program version."""
+    """The id of a build: a digest of configuration, inputs with their formats, schema, program and build format."""
     config = {
         **settings.model_dump(mode="json"),
         # Their names are confidential.
@@ -59,6 +61,7 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
     fingerprint = schema_fingerprint(shard_schema(settings.feature_names))
     material = {
         "config": config,
+        "format": BUILD_FORMAT,
         "inputs": sorted([item.seal.sha256, *item.file.read_as] for item in sealed),
         "schema": fingerprint,
         "version": VERSION,

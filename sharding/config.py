@@ -12,10 +12,9 @@ from schemas.settings import Settings
 from schemas.tables import FEATURE_PREFIX
 from sharding.departments import UNLISTED_DEPARTMENT, OnUnknown, num_clashes
 from sharding.derived import FeatureColumn
-from sharding.sources.adapter import CONFLICTING, ENCOUNTER_FAULTS
+from sharding.sources.adapter import CONFLICTING, DEPARTMENT, ENCOUNTER_FAULTS, PATIENT, TIME
 from sharding.sources.adapters import ADAPTERS, AUTO, SOURCES, TABLE
 from sharding.sources.encodings import charset, to_utf8
-from sharding.sources.roles import DEPARTMENT, PATIENT, TIME
 
 LENGTH_BAND = "length_band"
 # Case features that are not of a column: the access border owns one, the other is made from the text itself.

@@ -92,7 +92,7 @@ class ShardJob:
     Attributes:
         shard: As planned.
         number: Of the shard in the plan.
-        parts: Where its records are in the spill files, as ``sharding.spill.shard_parts`` gives it, int64 [parts, 3].
+        parts: Where its records are in the spill files, as ``sharding.spill.shard_parts`` tells it, uint64 [parts, 4].
         block_tokens: Estimated tokens per block.
         settings: Those of ``told``.
         key_path: Of the corpus' key, by which departments are known.
@@ -102,7 +102,7 @@ class ShardJob:
 
     shard: PlannedShard
     number: int
-    parts: NDArray[np.int64]
+    parts: NDArray[np.uint64]
     block_tokens: int
     settings: ShardingSettings
     key_path: Path

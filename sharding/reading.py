@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sharding.jobs import BlockJob
-from sharding.lookups import open_lookups
 from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Rows
 
@@ -23,6 +22,8 @@ def read_block(job: BlockJob) -> Iterator[Rows]:
     if adapter is None:
         yield from found
         return
+    from sharding.lookups import open_lookups  # what makes lookups needs polars, which plain tables do not
+
     lookups = open_lookups(job.scratch, job.lookups)
     for rows in found:
         rejected = rows.rejected

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,8 @@ def to_keys(records: Records, settings: ShardingSettings) -> pa.Table:
     return pa.table(columns, schema=key_schema(settings))
 
 
-def stratum_hash(case: Sequence[str | None]) -> int:
+@lru_cache(maxsize=1 << 16)
+def stratum_hash(case: tuple[str | None, ...]) -> int:
     """xxh3_64 of a department code and case features; length-prefixed, null is not the empty string."""
     parts = [b"\xff" * 8 if part is None else len(part.encode()).to_bytes(8, "little") + part.encode() for part in case]
     return xxhash.xxh3_64_intdigest(b"".join(parts))
@@ -138,8 +140,13 @@ def _strata(columns: Sequence[pa.DictionaryArray]) -> pa.Array:
     for column in columns:
         combined = case_of * len(column.dictionary) + column.indices.to_numpy()
         _, first_rows, case_of = np.unique(combined, return_index=True, return_inverse=True)
-    cases = zip(*(column.take(pa.array(first_rows)).to_pylist() for column in columns), strict=True)
+    cases = zip(*(_values_at(column, first_rows) for column in columns), strict=True)
     return pa.array(map(stratum_hash, cases), pa.uint64(), size=len(first_rows)).take(pa.array(case_of))
+
+
+def _values_at(column: pa.DictionaryArray, rows: NDArray[np.int64]) -> list[str | None]:
+    names = column.dictionary.to_pylist()
+    return [names[index] for index in column.indices.to_numpy()[rows].tolist()]
 
 
 def code_number(code: str) -> int:

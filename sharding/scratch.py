@@ -17,7 +17,7 @@ from pydantic import Field
 from schemas.documents import Document, Value, document_bytes, read_document
 from schemas.errors import IntegrityError
 from schemas.manifests import REFUSED_FOLDER, Balance, BuildLedger, ShardEntry, SideLedger
-from schemas.seals import Seal, check_seal, publish_while
+from schemas.seals import Seal, check_seal, place_while, publish_while
 from sharding.permit import check_permit
 
 SCRATCH_FOLDER = "scratch"
@@ -113,13 +113,14 @@ class Plan(Document):
     assignments: list[Seal]
 
 
-class SpillReceipt(Receipt):
-    """A file of pass 2: the shard of each of its record batches, and the bytes between which they lie."""
+class SpillReceipt(Document):
+    """Vouches for a file of pass 2, part by part: the shard of each part, the byte after it, and its xxh3_64."""
 
     kind = "exactppl.scratch.spill"
 
-    batches: list[int]
-    borders: list[int]
+    shards: list[int]
+    stops: list[int]
+    digests: list[int]
 
 
 class ShardReceipt(Receipt):
@@ -130,7 +131,8 @@ class ShardReceipt(Receipt):
     entry: ShardEntry
 
 
-ReceiptT = TypeVar("ReceiptT", bound=Receipt)
+ReceiptT = TypeVar("ReceiptT", bound=Document)
+SealedT = TypeVar("SealedT", bound=Receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,17 @@ class Scratch:
     def publish(self, path: Path, write: Callable[[BinaryIO], object]) -> Seal:
         """Write a task's file, here or in the build.
 
+        Scratch files are not flushed to the disk: one that a loss of power takes is found out and made again.
+
         Raises:
             TemporaryError: the build was cleared or taken over, and nothing was left; or the disk failed.
         """
-        return publish_while(path, write, lambda: check_permit(self.folder, self.word))
+        durable = not path.is_relative_to(self.folder)
+        return publish_while(path, write, check=self._check, durable=durable)
+
+    def place(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
+        """As ``publish``, for a scratch file for whose parts its receipt vouches."""
+        place_while(path, write, check=self._check)
 
     def survey(self) -> Path:
         """The cut of the inputs."""
@@ -200,6 +209,9 @@ class Scratch:
         """Working folder of local workers."""
         return self.folder / "workers"
 
+    def _check(self) -> None:
+        check_permit(self.folder, self.word)
+
 
 def scratch_of(corpus: Path, build_id: str) -> Scratch:
     """Where a build's scratch files lie; the folder may not be there yet."""
@@ -217,7 +229,7 @@ def write_sealed(scratch: Scratch, path: Path, document: Document) -> None:
     scratch.publish(path, lambda file: file.write(content))
 
 
-def write_receipt(scratch: Scratch, path: Path, receipt: Receipt) -> None:
+def write_receipt(scratch: Scratch, path: Path, receipt: Document) -> None:
     """Vouch for a file that is complete."""
     write_sealed(scratch, receipt_path(path), receipt)
 
@@ -231,7 +243,7 @@ def read_receipt(path: Path, model: type[ReceiptT]) -> ReceiptT:
     return read_document(receipt_path(path), model)
 
 
-def reusable(path: Path, model: type[ReceiptT], *, at: Path | None = None) -> ReceiptT | None:
+def reusable(path: Path, model: type[SealedT], *, at: Path | None = None) -> SealedT | None:
     """The receipt of a scratch file that is still exactly what was vouched for; ``at`` if the file lies elsewhere."""
     try:
         receipt = read_receipt(path, model)

@@ -15,13 +15,13 @@ from schemas.blocks import block_entries, blocks_digest
 from schemas.errors import IntegrityError
 from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
-from schemas.seals import check_seal, label
+from schemas.seals import label
 from schemas.tables import FEATURE_PREFIX
 from schemas.verification import id_matrix
 from sharding.identity import load_key
 from sharding.jobs import ShardJob
 from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
-from sharding.scratch import ShardReceipt, SpillReceipt, read_receipt, reusable, write_receipt
+from sharding.scratch import ShardReceipt, reusable, write_receipt
 from sharding.spill import POSITION, gather
 
 # Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
@@ -81,15 +81,7 @@ def _check_positions(table: pa.Table, job: ShardJob) -> None:
         return
     found = np.sort(table.column(POSITION).to_numpy())
     if not np.array_equal(found, np.arange(table.num_rows)):
-        _check_spills(job)
         raise IntegrityError(f"{job.shard.shard_id}: places of records are not 0 to {table.num_rows - 1}; {_CURE}")
-
-
-def _check_spills(job: ShardJob) -> None:
-    """So that what is damaged is named; a spill file is read by many shards, so its seal is not checked each time."""
-    for number in np.unique(job.parts[:, 0]).tolist():
-        path = job.scratch.spill(number)
-        check_seal(path, read_receipt(path, SpillReceipt).seal)
 
 
 def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
@@ -104,7 +96,6 @@ def _in_order(table: pa.Table, job: ShardJob) -> pa.Table:
 def _check_against_plan(table: pa.Table, job: ShardJob) -> None:
     found = multiset_hex(digest_sum(row_digests(table)))
     if table.num_rows != job.shard.num_records or found != job.shard.multiset_digest:
-        _check_spills(job)
         raise IntegrityError(
             f"{job.shard.shard_id}: {table.num_rows} records gathered are not the {job.shard.num_records} planned; "
             f"{_CURE}"

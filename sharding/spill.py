@@ -1,9 +1,10 @@
 """Pass 2: each block is read once more, and its records go into spill files, grouped by shard.
 
 One file for several blocks, not one per block and shard: there are few files, and a shard's reader fetches just its own
-record batches. However large the blocks are, no more text than ``PART_BYTES`` and a batch of rows is held in memory. If
-groups stay together, each record comes with its place in the shard, since the times by which it was found do not go
-into the shard.
+parts. A part is a record batch as an encapsulated Arrow IPC message (Arrow columnar format, "Encapsulated message
+format"), without compression, which would cost more time than the disk saves. However large the blocks are, no more
+text than ``PART_BYTES`` and a batch of rows is held in memory. If groups stay together, each record comes with its
+place in the shard, since the times by which it was found do not go into the shard.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from schemas.errors import DataError, IntegrityError
@@ -27,11 +30,14 @@ from sharding.keys import record_ids
 from sharding.plan import DROPPED
 from sharding.reading import read_block
 from sharding.records import to_records
-from sharding.scratch import Scratch, SpillReceipt, read_receipt, reusable, write_receipt
+from sharding.scratch import Scratch, SpillReceipt, read_receipt, write_receipt
 
 POSITION = "position"
 # Of records that are sorted by shard at once; sorting holds three copies of them.
-PART_BYTES = 32 << 20
+PART_BYTES = 64 << 20
+
+# (spill file, first byte, byte after the last, xxh3_64) of each part of a shard, uint64 [parts, 4].
+Parts = NDArray[np.uint64]
 
 
 def spill_schema(settings: ShardingSettings) -> pa.Schema:
@@ -42,65 +48,83 @@ def spill_schema(settings: ShardingSettings) -> pa.Schema:
 
 def spill_blocks(job: SpillJob) -> int:
     """Write a spill file and its receipt, unless an earlier try has; returns its number."""
-    scratch, schema = job.blocks[0][0].scratch, spill_schema(job.blocks[0][0].settings)
+    scratch = job.blocks[0][0].scratch
     path = scratch.spill(job.number)
-    if reusable(path, SpillReceipt):
+    if _is_intact(path):
         return job.number
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     shards: list[int] = []
-    borders: list[int] = []
+    stops: list[int] = []
+    digests: list[int] = []
 
     def write(file: BinaryIO) -> None:
-        with pa.ipc.new_stream(file, schema, options=options) as writer:
-            writer.write_batch(pa.RecordBatch.from_pylist([], schema))  # so that the schema is before the first border
-            borders.append(file.tell())
-            for shard, rows in _grouped(job):
-                writer.write_batch(rows)
-                shards.append(shard)
-                borders.append(file.tell())
+        for shard, rows in _grouped(job):
+            part = rows.serialize()
+            file.write(part)
+            shards.append(shard)
+            stops.append(file.tell())
+            digests.append(xxhash.xxh3_64_intdigest(part))
 
-    seal = scratch.publish(path, write)
+    scratch.place(path, write)
     for block, _ in job.blocks:
         block.file.check_unchanged()
-    write_receipt(scratch, path, SpillReceipt(seal=seal, batches=shards, borders=borders))
+    write_receipt(scratch, path, SpillReceipt(shards=shards, stops=stops, digests=digests))
     return job.number
 
 
-def shard_parts(scratch: Scratch, *, num_spills: int, num_shards: int) -> list[NDArray[np.int64]]:
-    """For each shard the (spill file, first byte, byte after the last) of its record batches, int64 [parts, 3]."""
+def shard_parts(scratch: Scratch, *, num_spills: int, num_shards: int) -> list[Parts]:
+    """Where each shard's records are."""
     receipts = [read_receipt(scratch.spill(number), SpillReceipt) for number in range(num_spills)]
-    numbers = np.repeat(np.arange(num_spills), [len(receipt.batches) for receipt in receipts])
-    starts = [border for receipt in receipts for border in receipt.borders[:-1]]
-    stops = [border for receipt in receipts for border in receipt.borders[1:]]
-    shards = np.array([shard for receipt in receipts for shard in receipt.batches], dtype=np.int64)
-    parts = np.array([numbers, starts, stops], dtype=np.int64).T
+    shards = np.array([shard for receipt in receipts for shard in receipt.shards], dtype=np.int64)
+    parts = np.concatenate([np.empty((0, 4), dtype=np.uint64), *map(_parts, range(num_spills), receipts)])
     order = np.argsort(shards, kind="stable")
     return np.split(parts[order], np.searchsorted(shards[order], np.arange(1, num_shards)))
 
 
-def gather(scratch: Scratch, parts: NDArray[np.int64], settings: ShardingSettings) -> pa.Table:
+def gather(scratch: Scratch, parts: Parts, settings: ShardingSettings) -> pa.Table:
     """The records of a shard.
 
     Args:
         scratch: Where the spill files are.
-        parts: As ``shard_parts`` gives them.
+        parts: Of the shard.
         settings: Of the build.
 
     Raises:
-        IntegrityError: there is no record batch at a place.
+        IntegrityError: a part is not as it was written; nothing is taken for records before that is known.
     """
     schema = spill_schema(settings)
     found: list[pa.RecordBatch] = []
     for number, places in groupby(parts.tolist(), key=itemgetter(0)):
         path = scratch.spill(number)
-        try:
-            with opened(path) as file:
-                for _, start, stop in places:
-                    file.seek(start)
-                    found.append(pa.ipc.read_record_batch(pa.ipc.read_message(file.read(stop - start)), schema))
-        except (pa.ArrowException, OSError, EOFError):
-            raise IntegrityError(f"{label(path)}: no readable spill file; run again to make it again") from None
+        with opened(path) as file:
+            for _, start, stop, digest in places:
+                found.append(pa.ipc.read_record_batch(_read_part(file, path, (start, stop, digest)), schema))
     return pa.Table.from_batches(found, schema)
+
+
+def _parts(number: int, receipt: SpillReceipt) -> Parts:
+    starts = [0, *receipt.stops][: len(receipt.stops)]
+    return np.array([[number] * len(starts), starts, receipt.stops, receipt.digests], dtype=np.uint64).T
+
+
+def _read_part(file: BinaryIO, path: Path, part: tuple[int, int, int]) -> pa.Buffer:
+    start, stop, digest = part
+    file.seek(start)
+    content = file.read(stop - start)
+    if xxhash.xxh3_64_intdigest(content) != digest:
+        raise IntegrityError(f"{label(path)}: not as it was written; check the disk and run again to make it again")
+    return pa.py_buffer(content)
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether an earlier try has written the whole file, and it is still as it was written."""
+    try:
+        receipt = read_receipt(path, SpillReceipt)
+        with opened(path) as file:
+            for _, start, stop, digest in _parts(0, receipt).tolist():
+                _read_part(file, path, (start, stop, digest))
+            return not file.read(1)
+    except IntegrityError:
+        return False
 
 
 def _grouped(job: SpillJob) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -207,6 +207,7 @@ def test_damaged_lookups_are_made_again(tmp_path: Path, scheduler: str) -> None:
         "Organization": 5,
         "Patient": 7,
         "identifiers": 10,
+        "files": 0,
     }
 
 

@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from sharding.sources.lookup_plans import LookupPlan
 from sharding.sources.source import Header, Source
+
+if TYPE_CHECKING:
+    from sharding.sources.lookup_plans import LookupPlan
 
 NOTES = "notes"
 # One file that holds notes and also says more about them: it is read for both, as a side table under this name.
 MIXED = "mixed"
+# Roles that a family tells beside id, text and case features.
+DEPARTMENT, PATIENT, ENCOUNTER, TIME = "department", "patient", "encounter", "time"
 UNKNOWN = "UNKNOWN"
 # Counted beside what is missing: a record whose encounter names another patient or was entered in error, and one that
 # relies on side rows which contradict each other, by what they are of.

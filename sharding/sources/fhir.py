@@ -91,3 +91,6 @@ class FhirAdapter:
         whole = texts.rows.append_column("text", texts.texts)
         adapted = to_roles(whole, found, ids="id", texts="text", rejected=texts.rejected)
         return replace(adapted, unresolved=adapted.unresolved + noted)
+
+
+ADAPTER = FhirAdapter()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -107,8 +108,16 @@ def _whole_as_integers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _readable(path: Path) -> Iterator[pq.ParquetFile]:
     """A Parquet file whose reader's own messages, which may quote data, never get out."""
     try:
+        found = path.stat()
+        metadata = _metadata(path, (found.st_ino, found.st_size, found.st_mtime_ns))
         # In pieces: by default a row group's columns, which may be gigabytes, are fetched before the first row.
-        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
+        with pq.ParquetFile(path, metadata=metadata, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, OSError):
         raise DataError(f"{label(path)}: no readable Parquet file; write it again, or set --format") from None
+
+
+@lru_cache(maxsize=8)
+def _metadata(path: Path, _version: tuple[int, ...]) -> pq.FileMetaData:
+    """The footer, which tells of every row group, read once and not for every row group."""
+    return pq.read_metadata(path)

@@ -9,9 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 from schemas.tables import FEATURE_PREFIX
-from sharding.sources.adapter import UNKNOWN, Adapted
+from sharding.sources.adapter import DEPARTMENT, ENCOUNTER, PATIENT, TIME, UNKNOWN, Adapted
 
-DEPARTMENT, PATIENT, ENCOUNTER, TIME = "department", "patient", "encounter", "time"
 # Notes are written outside of hospital stays too, and a note without a time has no year, which is counted.
 UNCOUNTED = (ENCOUNTER, TIME)
 
