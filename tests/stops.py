@@ -13,8 +13,8 @@ from sharding.scratch_folders import make_folder
 from sharding.spill import shard_parts
 
 
-def stopped_build(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> Prepared:
-    """Run everything but the commit; the build is then in the hands of another client, who may run its tasks."""
+def stop_before_commit(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything but the commit."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -23,6 +23,11 @@ def stopped_build(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> Prepared:
         patch.setattr("sharding.build.commit_build", stop)
         with pytest.raises(KeyboardInterrupt):
             build_corpus(wanted)
+
+
+def stopped_build(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> Prepared:
+    """A build without its commit, in the hands of another client, who may run its tasks."""
+    stop_before_commit(wanted, monkeypatch)
     prepared = prepare(wanted)
     make_folder(prepared.scratch)
     return prepared

@@ -28,7 +28,7 @@ from sharding.preparation import Request, prepare
 from sharding.sample_files import write_sample
 from sharding.shards import write_shard
 from tests.builds import KEY, build, request, some_rows, write_rows
-from tests.stops import shard_job, stopped_build
+from tests.stops import shard_job, stop_before_commit, stopped_build
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {"target_tokens": 2_000, "block_tokens": 500, "block_bytes": 3_000}
@@ -49,14 +49,7 @@ def reference(source: Path, tmp_path_factory: pytest.TempPathFactory, scheduler:
 
 def _stopped_before_commit(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Run everything but the commit; returns the folders of the build and of its scratch files."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sharding.build.commit_build", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build_corpus(wanted)
+    stop_before_commit(wanted, monkeypatch)
     (folder,) = (wanted.corpus / "builds").iterdir()
     return folder, wanted.corpus / "scratch" / folder.name
 

@@ -14,6 +14,7 @@ from sharding.preparation import Request
 from sharding.scratch import Scratch, scratch_of
 from sharding.scratch_folders import clear, make_folder, start_over
 from tests.builds import request, some_rows, write_rows
+from tests.stops import stop_before_commit
 
 SETTINGS = {"target_tokens": 2_000, "block_tokens": 500, "block_bytes": 3_000}
 
@@ -28,14 +29,7 @@ def wanted(tmp_path: Path, scheduler: str) -> Request:
 
 def _stop(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run everything but the commit; returns the scratch folder in the corpus."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sharding.build.commit_build", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build_corpus(wanted)
+    stop_before_commit(wanted, monkeypatch)
     return max(wanted.corpus.glob("scratch/b-*"), key=lambda path: path.lstat().st_mtime_ns)
 
 
