@@ -89,7 +89,7 @@ def load_key(path: Path) -> RecordKey:
         reason = os.strerror(error.errno or 0)
         raise UsageError(f"{label(path)}: {reason}; name a readable key file, or leave out --record-key") from None
     if not _HEX_KEY.fullmatch(content):
-        raise IntegrityError(f"{label(path)}: no key of 64 lower-case hex digits; restore it from your backup")
+        raise IntegrityError(f"{label(path)}: no key of 64 lower-case hex digits; restore it or name another")
     return RecordKey(bytes.fromhex(content.strip()))
 
 

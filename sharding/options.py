@@ -86,7 +86,7 @@ _BUILD_OPTIONS = [
     click.option("--limit", help="Keep only the first N records in placement order."),
     click.option("--on-unknown", help="A department in no entry of [departments]: keep, unknown, or fail."),
     click.option("--group", help="Keep together in one shard: none, patient, or encounter."),
-    click.option("--record-key", type=EXISTING_FILE, help="Key file from elsewhere; workers must see it too."),
+    click.option("--record-key", type=EXISTING_FILE, help="Another key file (64 hex digits); workers must see it too."),
     click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
     click.option("--scheduler", type=Address(), help="Running Dask scheduler; its workers must see all paths."),
     click.option("--scheduler-file", type=EXISTING_FILE, help="Its connection file; its workers must see all paths."),

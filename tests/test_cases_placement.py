@@ -70,4 +70,4 @@ def test_our_own_hashes_hold() -> None:
     """A keyed record id, a department's code and a stratum, for a key that everyone may know."""
     assert KEY.digest(RECORD, [b"00123"]).hex() == GOLDEN["record_id_00123"]
     assert [KEY.department_code(name) for name in DEPARTMENTS] == GOLDEN["department_codes"]
-    assert f"{stratum_hash(['d-00000000000a', 'female', None, '']):016x}" == GOLDEN["stratum"]
+    assert f"{stratum_hash(('d-00000000000a', 'female', None, '')):016x}" == GOLDEN["stratum"]
