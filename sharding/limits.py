@@ -14,9 +14,9 @@ from sharding.config import ShardingSettings
 from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.folders import make_closed
 from sharding.intended import INTENDED
-from sharding.resolving import DEPARTMENT
 from sharding.scratch import Scratch
 from sharding.side_rows import SideRows, said_of_rejects, whole_of
+from sharding.sources.adapter import DEPARTMENT
 from sharding.sources.source import UNDECODABLE
 
 OVER_LIMIT_REASON = "over_limit"

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISREG
 
 from schemas.errors import TemporaryError, UsageError
 from schemas.folders import BUILD_ID, certain_build_id
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, REFUSED_FOLDER
 from schemas.seals import label, wrapped_write
+from sharding.folders import num_bytes
 from sharding.lock import locked_if_free
 from sharding.permit import remove_tree, withdraw
 from sharding.scratch import scratch_of
@@ -94,7 +95,7 @@ def _purged(corpus: Path, build_id: str, *, dry_run: bool) -> Purged:
     refusal = scratch.refusal()
     if not dry_run:
         withdraw(scratch.folder)
-    purged = Purged(build_id, _num_bytes(folder) + _num_bytes(refusal))
+    purged = Purged(build_id, num_bytes(folder) + num_bytes(refusal))
     if not dry_run:
         if is_there(folder):
             _remove(folder)
@@ -137,17 +138,6 @@ def _committed_ns(folder: Path) -> int | None:
 def _check_not_current(corpus: Path, build_id: str) -> None:
     if build_id == certain_build_id(corpus):
         raise UsageError(f"{build_id}: is the current build, which readers take; make another build first")
-
-
-def _num_bytes(path: Path) -> int:
-    """Of a file, or of all files in a folder; none where it is gone, as are files of tasks that come too late."""
-    try:
-        status = path.lstat()
-        return sum(map(_num_bytes, path.iterdir())) if S_ISDIR(status.st_mode) else status.st_size
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise wrapped_write(path, error) from None
 
 
 def _remove(folder: Path) -> None:

@@ -16,9 +16,7 @@ from sharding.dates import utc_microseconds
 from sharding.departments import UNLISTED_DEPARTMENT, name_departments
 from sharding.derived import AS_IT_IS, FUNCTIONS
 from sharding.features import map_distinct
-
-DEPARTMENT = "department"
-TIME = "time"
+from sharding.sources.adapter import DEPARTMENT, TIME
 
 
 @dataclass(frozen=True, slots=True)

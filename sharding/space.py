@@ -19,6 +19,7 @@ from schemas.errors import TemporaryError
 from schemas.seals import wrapped_write
 from sharding.bounds import PLAIN_PER_COMPRESSED, ROW_BYTES, SHARD_SHARE, SPILL_SHARE, WORKER_BYTES, Bound
 from sharding.config import ShardingSettings
+from sharding.folders import num_bytes
 from sharding.scratch import Plan, Scratch, Survey
 from sharding.spill import PART_BYTES
 
@@ -77,9 +78,9 @@ def check_space(expected: Estimate, scratch: Scratch, build: Path, *, ignore: bo
     Raises:
         TemporaryError: one has not, with the bytes needed and free; only a notice if that is to be ignored.
     """
-    spill_bytes = expected.spill_bytes - _num_bytes(scratch.spill(0).parent)
+    spill_bytes = expected.spill_bytes - num_bytes(scratch.spill(0).parent)
     check_room(
-        [Need("scratch", scratch.folder, spill_bytes), Need("corpus", build, expected.shard_bytes - _num_bytes(build))],
+        [Need("scratch", scratch.folder, spill_bytes), Need("corpus", build, expected.shard_bytes - num_bytes(build))],
         words="about {needed:,} bytes are needed",
         ignore=ignore,
     )
@@ -87,14 +88,14 @@ def check_space(expected: Estimate, scratch: Scratch, build: Path, *, ignore: bo
 
 def needs_of_plan(most: Bound, scratch: Scratch) -> list[Need]:
     """What pass 1 may write, at most."""
-    return [Need("scratch", scratch.folder, most.scan_bytes - sum(map(_num_bytes, scratch.subfolders())))]
+    return [Need("scratch", scratch.folder, most.scan_bytes - sum(map(num_bytes, scratch.subfolders())))]
 
 
 def needs_of_build(most: Bound, scratch: Scratch, build: Path) -> list[Need]:
     """What a whole build may write, at most."""
     return [
-        Need("scratch", scratch.folder, most.scratch_bytes - sum(map(_num_bytes, scratch.subfolders()))),
-        Need("corpus", build, most.shard_bytes - _num_bytes(build)),
+        Need("scratch", scratch.folder, most.scratch_bytes - sum(map(num_bytes, scratch.subfolders()))),
+        Need("corpus", build, most.shard_bytes - num_bytes(build)),
     ]
 
 
@@ -108,7 +109,7 @@ def check_bound(most: Bound, needs: Sequence[Need], scratch: Scratch, *, ignore:
     """
     if scratch.plan().exists():
         return
-    copy_bytes = most.least_copy_bytes - _num_bytes(scratch.utf8(0).parent)
+    copy_bytes = most.least_copy_bytes - num_bytes(scratch.utf8(0).parent)
     words = "at least {needed:,} bytes are needed for plain UTF-8 copies of the inputs"
     check_room([Need("scratch", scratch.folder, copy_bytes)], words=words, ignore=ignore)
     factor = f" (compressed ones taken for {PLAIN_PER_COMPRESSED} times as large)" if most.num_compressed else ""
@@ -164,8 +165,3 @@ def _refuse(said: str, *, ignore: bool) -> None:
             f"{said}; make room or name another folder with --scratch, or add --ignore-space, then run again to resume"
         )
     notice(f"{said}; going on, since --ignore-space was given")
-
-
-def _num_bytes(folder: Path) -> int:
-    """What a resumed build has there already."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
