@@ -1,4 +1,4 @@
-"""The few ciphers that everything encrypted here is made of; Parquet files have their own (``schemas.shard_files``).
+"""The few ciphers that everything encrypted here is made of; Parquet files have their own.
 
 AES-256-GCM (NIST SP 800-38D) under a key that is used for one file or one wrapping, HKDF-SHA-256 (RFC 5869) to derive
 such keys, and AES-256-GCM-SIV (RFC 8452) where equal contents must give equal bytes: a partial that two launches score
@@ -37,7 +37,7 @@ def derived_key(key: bytes, purpose: str, *parts: str) -> bytes:
 
 
 def key_check(key: bytes) -> str:
-    """64 hex digits by which a key is known again and that tell nothing of it: it is random, so it cannot be guessed."""
+    """64 hex digits by which a random key is known again, and that tell nothing of it."""
     return hmac.digest(key, b"exactppl key check", hashlib.sha256).hex()
 
 

@@ -1,8 +1,8 @@
 """Data keys and the services that guard them.
 
-Envelope encryption (NIST SP 800-57 Part 1, "key-wrapping key"): whatever is encrypted has a random data key (DEK) of its
-own, and only the DEK wrapped by a key-encrypting key (KEK) is stored. KEKs stay with a ``KeyProvider``: a local keyring,
-or a key management service. A KEK has a purpose, so that who may read losses can do so without reading notes::
+Envelope encryption (NIST SP 800-57 Part 1, "key-wrapping key"): whatever is encrypted has a random data key (DEK) of
+its own, and only the DEK wrapped by a key-encrypting key (KEK) is stored. KEKs stay with a ``KeyProvider``: a local
+keyring, or a key management service. A KEK has a purpose, so that who may read losses need not read notes::
 
     <department code>/text      opens shards of the department
     <department code>/results   opens partials of the department, and its name in the view
@@ -57,8 +57,8 @@ class DataKey:
 class KeyProvider(Protocol):
     """What a principal may do with keys.
 
-    All raise AccessDeniedError where the principal was not granted the KEK, IntegrityError where the wrapping is damaged
-    or of another context, and TemporaryError where a service cannot be reached.
+    All raise AccessDeniedError where the principal was not granted the KEK, IntegrityError where the wrapping is
+    damaged or of another context, and TemporaryError where a service cannot be reached.
     """
 
     def generate_data_key(self, kek_id: str, context: Context) -> DataKey:
