@@ -1,0 +1,153 @@
+"""Keyring files: what one principal holds, and nothing that it was not granted.
+
+``FOLDER/<principal>.json`` is a sealed document of mode 0600 with the KEKs of the principal's grants. The folder of
+whoever administers keys has all files; a node gets a copy of its own one. A file that others may read, that is a link,
+or that belongs to another user is refused: it is no secret any more, or somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from schemas.documents import Document, document_bytes, parse_document
+from schemas.errors import AccessDeniedError, IntegrityError, UsageError
+from schemas.keys import KEK_ID, KEY_BYTES
+from schemas.seals import TEMPORARY_PREFIX, label, wrapped_write
+
+PRINCIPAL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+CLOSED_FILE = 0o600
+CLOSED_FOLDER = 0o700
+MAX_KEYRING_BYTES = 1 << 24
+_HEX_KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
+
+
+class Keyring(Document):
+    """The KEKs of one principal: ``keks[kek_id][version]`` is a key of 32 bytes in hex; versions count from 1."""
+
+    kind = "exactppl.keyring"
+
+    principal: str = Field(pattern=PRINCIPAL)
+    keks: dict[str, dict[int, str]] = Field(default_factory=dict, repr=False)
+
+    @field_validator("keks")
+    @classmethod
+    def _sound(cls, keks: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+        sound = all(
+            re.fullmatch(KEK_ID, kek_id)
+            and versions
+            and min(versions) >= 1
+            and all(_HEX_KEY.fullmatch(key) for key in versions.values())
+            for kek_id, versions in keks.items()
+        )
+        if not sound:
+            raise ValueError("no KEKs by id and version")
+        return keks
+
+
+def keyring_path(folder: Path, principal: str) -> Path:
+    """Where a principal's keyring lies.
+
+    Raises:
+        UsageError: no principal can have this name.
+    """
+    if not re.fullmatch(PRINCIPAL, principal):
+        raise UsageError("principal: 1 to 64 letters, digits, - or _ make a name; rename it in the policy")
+    return folder / f"{principal}.json"
+
+
+def read_keyring(path: Path) -> Keyring:
+    """A keyring that nobody but its owner could have read.
+
+    Raises:
+        AccessDeniedError: there is none, or it cannot be opened.
+        UsageError: it is a link or no file, others may read or write it, or it is another user's.
+        IntegrityError: it is damaged, or another principal's than its name says.
+    """
+    with _opened_closed(path) as descriptor:
+        content = _whole(descriptor, path)
+    keyring = parse_document(content, Keyring, label(path))
+    if path.name != f"{keyring.principal}.json":
+        raise IntegrityError(f"{label(path)}: the keyring of another principal than its name says; restore the file")
+    return keyring
+
+
+def write_keyring(folder: Path, keyring: Keyring) -> Path:
+    """Replace a principal's keyring, closed to others from its first byte on.
+
+    Raises:
+        TemporaryError: the disk failed.
+        UsageError: the folder cannot be written to.
+    """
+    path = keyring_path(folder, keyring.principal)
+    beside = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(mode=CLOSED_FOLDER, parents=True, exist_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, CLOSED_FILE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(document_bytes(keyring))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise wrapped_write(path, error) from None
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return path
+
+
+def principals_in(folder: Path) -> list[str]:
+    """Whose keyrings lie in a folder, by name."""
+    try:
+        names = [path.name.removesuffix(".json") for path in folder.iterdir() if path.suffix == ".json"]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise AccessDeniedError(f"{label(folder)}: {os.strerror(error.errno or 0)}; run as its owner") from None
+    return sorted(name for name in names if re.fullmatch(PRINCIPAL, name))
+
+
+@contextmanager
+def _opened_closed(path: Path) -> Iterator[int]:
+    """The open file, judged by what was opened and not by what has its name a moment later."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise AccessDeniedError(
+            f"{label(path)}: no such keyring; ask for one, and name its folder and your principal"
+        ) from None
+    except OSError as error:
+        if path.is_symlink():
+            raise UsageError(f"{label(path)}: a link, not a keyring file; put the file itself there") from None
+        raise AccessDeniedError(f"{label(path)}: {os.strerror(error.errno or 0)}; run as its owner") from None
+    try:
+        _require_closed(os.fstat(descriptor), path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_closed(status: os.stat_result, path: Path) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{label(path)}: no regular file; put the keyring file there")
+    if mode & 0o077:
+        raise UsageError(f"{label(path)}: mode is {mode:04o}, others may use the keys; set 0600, and rotate the keys")
+    if status.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{label(path)}: belongs to another user; a keyring must be its user's own")
+
+
+def _whole(descriptor: int, path: Path) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        content = file.read(MAX_KEYRING_BYTES + 1)
+    if len(content) > MAX_KEYRING_BYTES:
+        raise IntegrityError(f"{label(path)}: over {MAX_KEYRING_BYTES} bytes, no keyring; restore the file")
+    return content
