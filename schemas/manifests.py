@@ -79,6 +79,13 @@ class SideLedger(Value):
     rejected: dict[str, int] = Field(default_factory=dict)
 
 
+class PhiCount(Value):
+    """What has the form of an identifier of one kind: stretches of text, and records with at least one."""
+
+    findings: int = Field(ge=0)
+    records: int = Field(ge=0)
+
+
 class BlockEntry(Value):
     """One row group of a shard."""
 
@@ -142,7 +149,10 @@ class Balance(Value):
 
 
 class BuildManifest(Document):
-    """Everything a reader may trust about a build."""
+    """Everything a reader may trust about a build.
+
+    ``phi`` counts by kind, and under ``any``; it says nothing unless ``phi_scanned``.
+    """
 
     kind = "exactppl.build"
 
@@ -159,6 +169,8 @@ class BuildManifest(Document):
     ledger: BuildLedger
     side_rows: SideLedger = SideLedger()
     unresolved: dict[str, int]
+    phi_scanned: bool = False
+    phi: dict[str, PhiCount] = Field(default_factory=dict)
     balance: Balance
     multiset_digest: str = Field(pattern=r"^[0-9a-f]{32}$")
     content_digest: str = Field(pattern=SHA256)
@@ -166,7 +178,7 @@ class BuildManifest(Document):
     shards: list[ShardEntry]
 
 
-RefusalLimit = Literal["on_conflict", "max_rejects", "max_rejects_of_side_rows", "on_unknown", "num_kept"]
+RefusalLimit = Literal["on_conflict", "max_rejects", "max_rejects_of_side_rows", "on_unknown", "max_phi", "num_kept"]
 
 
 class Refusal(Document):
@@ -185,6 +197,8 @@ class Refusal(Document):
     ledger: BuildLedger
     side_rows: SideLedger
     unresolved: dict[str, int]
+    phi_scanned: bool = False
+    phi: dict[str, PhiCount] = Field(default_factory=dict)
 
 
 class DepartmentView(Document):
@@ -196,6 +210,7 @@ class DepartmentView(Document):
     code: str = Field(pattern=CODE)
     name: str | None
     ledger: BuildLedger
+    phi: dict[str, PhiCount] = Field(default_factory=dict)
     shards: list[ShardEntry]
 
 

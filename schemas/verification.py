@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from schemas.manifests import (
     BuildManifest,
     DepartmentEntry,
     DepartmentView,
+    PhiCount,
     ShardEntry,
 )
 from schemas.multiset import digest_sum, id_bytes, multiset_hex, row_digests
@@ -99,6 +100,7 @@ def check_manifest(manifest: BuildManifest, where: str) -> None:
         "inputs": ledger.num_read == sum(entry.num_read for entry in manifest.inputs),
         "num_kept": ledger.num_kept == sum(shard.num_records for shard in shards),
         "shards": len({shard.shard_id for shard in shards}) == len(shards) and all(map(_sound_shard, shards)),
+        "phi": sound_phi(manifest.phi, scanned=manifest.phi_scanned),
         "departments": manifest.departments == department_entries(shards),
     }
     wrong = sorted(name for name, holds in claims.items() if not holds)
@@ -110,6 +112,7 @@ def check_views(build: Build) -> None:
     """Each department's view is sealed, lists just its shards, and its ledger is a balanced part of the whole one."""
     manifest = build.manifest
     parts: Counter[tuple[str, str]] = Counter()
+    phi: Counter[tuple[str, str]] = Counter()
     for entry in manifest.departments:
         where = label(build.folder / VIEWS_FOLDER / f"{entry.code}.json")
         view = build.view(entry.code)
@@ -118,6 +121,9 @@ def check_views(build: Build) -> None:
         if not view.ledger.balances or view.ledger.num_kept != entry.num_records:
             raise IntegrityError(f"{where}: the ledger does not balance; {AGAIN}")
         parts.update(_ledger_counts(view))
+        phi.update(_phi_counts(view.phi))
+    if phi != Counter(_phi_counts(manifest.phi)):
+        raise IntegrityError(f"{label(build.folder / VIEWS_FOLDER)}: phi does not sum to the manifest's; {AGAIN}")
     whole = Counter({("duplicates", name): count for name, count in manifest.ledger.duplicates.items()})
     whole.update({("rejected", name): count for name, count in manifest.ledger.rejected.items()})
     # Records without a readable department are in the whole ledger only, so the parts may sum to less.
@@ -234,6 +240,16 @@ def _sound_shard(shard: ShardEntry) -> bool:
 def _ledger_counts(view: DepartmentView) -> dict[tuple[str, str], int]:
     duplicates = {("duplicates", name): count for name, count in view.ledger.duplicates.items()}
     return {**duplicates, **{("rejected", name): count for name, count in view.ledger.rejected.items()}}
+
+
+def sound_phi(phi: Mapping[str, PhiCount], *, scanned: bool) -> bool:
+    """Every record with a finding has at least one, and nothing was found where nothing was looked for."""
+    return (scanned or not phi) and all(count.records <= count.findings for count in phi.values())
+
+
+def _phi_counts(phi: Mapping[str, PhiCount]) -> dict[tuple[str, str], int]:
+    records = {("records", kind): count.records for kind, count in phi.items()}
+    return {**records, **{("findings", kind): count.findings for kind, count in phi.items()}}
 
 
 def _check_department(table: pa.Table, view: DepartmentView, where: str) -> None:

@@ -28,6 +28,8 @@ from schemas.verification import check_manifest, department_entries, inputs_dige
 from schemas.version import VERSION
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey
+from sharding.phi import scanner_version
+from sharding.phi_ledger import sum_of_phi
 from sharding.scratch import Plan, Scratch, ShardReceipt, read_receipt
 from sharding.survey import SealedFile
 
@@ -57,6 +59,7 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
         # Their names are confidential.
         "departments": key.table_digest(settings.departments) if settings.departments else None,
         "key_id": key.key_id,
+        **({"phi_scanner": scanner_version()} if settings.phi_scan else {}),
     }
     fingerprint = schema_fingerprint(shard_schema(settings.feature_names))
     material = {
@@ -95,6 +98,8 @@ def make_manifest(
         ledger=plan.ledger,
         side_rows=plan.side_rows,
         unresolved=plan.unresolved,
+        phi_scanned=plan.phi_scanned,
+        phi=sum_of_phi(plan.phi.values()),
         balance=plan.balance,
         multiset_digest=plan.multiset_digest,
         content_digest=shards_digest(shards),
@@ -117,6 +122,7 @@ def commit_build(folder: Path, manifest: BuildManifest, plan: Plan) -> None:
             code=entry.code,
             name=plan.names[entry.code],
             ledger=plan.departments[entry.code],
+            phi=plan.phi.get(entry.code, {}),
             shards=[shard for shard in manifest.shards if shard.department == entry.code],
         )
         views[entry.code] = write_document(folder / VIEWS_FOLDER / f"{entry.code}.json", view)

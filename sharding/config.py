@@ -118,6 +118,8 @@ class ShardingSettings(Settings):
         on_conflict: What to do with one id that has two texts.
         max_record_bytes: A record with a longer text is rejected as ``too_long``.
         max_rejects: A count, or a share of the records read from ``0%`` to ``100%``; of rows of side files likewise.
+        phi_scan: Count what has the form of an identifier, by kind and department.
+        max_phi: As ``max_rejects``, of records with such a form among those that are scanned; null for no limit.
         limit: Keep only so many records, the first in placement order.
         departments: Code by spelling; ``[departments]`` in the TOML file. Names of departments are confidential.
         on_unknown: A department in no entry is kept as it is, becomes UNKNOWN, or fails the build.
@@ -136,6 +138,8 @@ class ShardingSettings(Settings):
     on_conflict: Literal["fail", "keep"] = "fail"
     max_record_bytes: int = Field(default=16 << 20, ge=1, le=MAX_COUNT)
     max_rejects: str = "1%"
+    phi_scan: bool = False
+    max_phi: str | None = None
     limit: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     departments: dict[str, str] = Field(default_factory=dict, repr=False)
     on_unknown: OnUnknown = "keep"
@@ -182,6 +186,11 @@ class ShardingSettings(Settings):
             raise ValueError("a count such as 100, or a share such as 1%")
         return str(value)
 
+    @field_validator("max_phi", mode="before")
+    @classmethod
+    def _sound_phi_limit(cls, value: Any) -> str | None:
+        return None if value is None else cls._sound_limit(value)
+
     @field_validator("departments", mode="before")
     @classmethod
     def _sound_departments(cls, table: Any) -> Any:
@@ -199,6 +208,8 @@ class ShardingSettings(Settings):
             problems.append(f"--on-unknown {self.on_unknown} needs spellings in [departments] of the TOML file")
         if self.group != "none" and self.is_table and getattr(self.columns, self.group) is None:
             problems.append(f"--group {self.group} needs its ids; name their column with --{self.group}")
+        if self.max_phi is not None and not self.phi_scan:
+            problems.append("--max-phi limits what --phi-scan counts; give --phi-scan too")
         if self.group == "none" and self.columns.time is not None:
             problems.append("--time orders the records of a group; give --group too, or leave it out")
         if problems:
@@ -230,10 +241,15 @@ class ShardingSettings(Settings):
 
     def allowed_rejects(self, num_read: int) -> int:
         """How many rejected records are accepted among ``num_read``."""
-        if self.max_rejects.endswith("%"):
-            # Not as a float: 0.57 % of 10,000 would be 56.
-            return int(num_read * Fraction(self.max_rejects[:-1]) / 100)
-        return int(self.max_rejects)
+        return allowed(self.max_rejects, num_read)
+
+
+def allowed(limit: str, num_all: int) -> int:
+    """How many of ``num_all`` a limit allows that is a count, or a share such as 1%."""
+    if limit.endswith("%"):
+        # Not as a float: 0.57 % of 10,000 would be 56.
+        return int(num_all * Fraction(limit[:-1]) / 100)
+    return int(limit)
 
 
 def _is_taken(name: str) -> bool:

@@ -10,6 +10,7 @@ from schemas.folders import Build
 from schemas.manifests import Balance, BuildLedger, SideLedger
 from sharding.bounds import PLAIN_PER_COMPRESSED
 from sharding.departments import UNLISTED_DEPARTMENT
+from sharding.phi_ledger import ANY, sum_of_phi
 from sharding.sources.adapter import CONFLICTING, ENCOUNTER_FAULTS
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
         "ledger": manifest.ledger.model_dump(mode="json"),
         "side_rows": manifest.side_rows.model_dump(mode="json"),
         "unresolved": manifest.unresolved,
+        "phi_scanned": manifest.phi_scanned,
+        "phi": {kind: count.model_dump() for kind, count in manifest.phi.items()},
         "balance": manifest.balance.model_dump(mode="json"),
         "departments": departments,
     }
@@ -63,6 +66,8 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "ledger": plan.ledger.model_dump(mode="json"),
         "side_rows": plan.side_rows.model_dump(mode="json"),
         "unresolved": plan.unresolved,
+        "phi_scanned": plan.phi_scanned,
+        "phi": {kind: count.model_dump() for kind, count in sum_of_phi(plan.phi.values()).items()},
         "balance": plan.balance.model_dump(mode="json"),
         "departments": departments,
     }
@@ -76,6 +81,7 @@ def lines_of(description: dict[str, Any]) -> Iterator[str]:
     yield from ledger_lines(BuildLedger.model_validate(description["ledger"]))
     yield from side_lines(SideLedger.model_validate(description["side_rows"]))
     yield from unresolved_lines(description["unresolved"])
+    yield from phi_lines(description)
     yield ""
     yield f"{'department':<16}{'records':>12}{'shards':>10}{'tokens (est.)':>16}"
     for entry in description["departments"]:
@@ -127,6 +133,7 @@ def refusal_lines(refused: dict[str, Any]) -> Iterator[str]:
     yield from ledger_lines(BuildLedger.model_validate(refused["ledger"]))
     yield from side_lines(SideLedger.model_validate(refused["side_rows"]))
     yield from unresolved_lines(refused["unresolved"])
+    yield from phi_lines(refused)
 
 
 def purge_lines(result: dict[str, Any]) -> Iterator[str]:
@@ -166,6 +173,15 @@ def side_lines(side_rows: SideLedger) -> Iterator[str]:
         yield f"{'rows of side files':<28}{side_rows.num_read:>12,}"
     for reason, count in sorted(side_rows.rejected.items()):
         yield f"{f'side row: {reason}':<28}{count:>12,}"
+
+
+def phi_lines(description: Mapping[str, Any]) -> Iterator[str]:
+    """Records with the form of an identifier, and findings, by kind; nothing if none was looked for."""
+    if not description["phi_scanned"]:
+        return
+    found = {ANY: {"records": 0, "findings": 0}, **description["phi"]}
+    for kind, count in sorted(found.items()):
+        yield f"{f'identifiers: {kind}':<28}{count['records']:>12,} records{count['findings']:>12,} findings"
 
 
 def unresolved_lines(unresolved: Mapping[str, int]) -> Iterator[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.documents import write_document
 from schemas.errors import DataError
-from schemas.manifests import BuildLedger, Refusal, RefusalLimit
+from schemas.manifests import BuildLedger, PhiCount, Refusal, RefusalLimit
 from schemas.seals import label, wrapped_write
-from sharding.config import ShardingSettings
+from sharding.config import ShardingSettings, allowed
 from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.folders import make_closed
 from sharding.intended import INTENDED
+from sharding.phi_ledger import ANY
 from sharding.scratch import Scratch
 from sharding.side_rows import SideRows, said_of_rejects, whole_of
 from sharding.sources.adapter import DEPARTMENT
@@ -31,12 +32,14 @@ class Counted:
         sides: Of each side file.
         unresolved: Records with something unknown, by what.
         num_conflicts: Records with the id of another record and another text.
+        phi: What has the form of an identifier, by kind; in departments of which records are kept.
     """
 
     ledger: BuildLedger
     sides: Sequence[SideRows]
     unresolved: Counter[str]
     num_conflicts: int
+    phi: dict[str, PhiCount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ def check_limits(counted: Counted, settings: ShardingSettings, scratch: Scratch)
         ledger=counted.ledger,
         side_rows=whole_of(counted.sides),
         unresolved=dict(sorted(counted.unresolved.items())),
+        phi_scanned=settings.phi_scan,
+        phi=counted.phi,
     )
     try:
         make_closed(path.parent)
@@ -89,6 +94,7 @@ def breaches(counted: Counted, settings: ShardingSettings) -> Iterator[Breach]:
     num_unlisted = counted.unresolved[UNLISTED_DEPARTMENT]
     if num_unlisted and settings.on_unknown == "fail":
         yield Breach("on_unknown", num_unlisted, 0, _unlisted(num_unlisted, counted.unresolved[DEPARTMENT]))
+    yield from _phi(counted, settings)
     if not counted.ledger.num_kept:
         words = f"inputs: no record is left to write ({said(counted.ledger)}); check the inputs and the column mapping"
         yield Breach("num_kept", 0, 0, words)
@@ -120,6 +126,20 @@ def _side_rejects(sides: Sequence[SideRows], settings: ShardingSettings) -> Iter
     if num_rejected > num_allowed:
         words = said_of_rejects(sides, settings, whole=whole)
         yield Breach("max_rejects_of_side_rows", num_rejected, num_allowed, words)
+
+
+def _phi(counted: Counted, settings: ShardingSettings) -> Iterator[Breach]:
+    if settings.max_phi is None or ANY not in counted.phi:
+        return
+    num_found, ledger = counted.phi[ANY].records, counted.ledger
+    num_scanned = ledger.num_kept + sum(ledger.duplicates.values()) + ledger.rejected.get(OVER_LIMIT_REASON, 0)
+    num_allowed = allowed(settings.max_phi, num_scanned)
+    if num_found > num_allowed:
+        words = (
+            f"inputs: {num_found} of {num_scanned} records hold what has the form of an identifier, at most "
+            f"{settings.max_phi} are allowed; de-identify the inputs, or raise --max-phi"
+        )
+        yield Breach("max_phi", num_found, num_allowed, words)
 
 
 def _unlisted(num_unlisted: int, num_untold: int) -> str:

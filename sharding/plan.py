@@ -19,6 +19,7 @@ from sharding.inputs import check_seen
 from sharding.keys import Scanned, load_scan
 from sharding.layout import Layout, lay_out
 from sharding.limits import OVER_LIMIT_REASON, Counted, check_limits
+from sharding.phi_ledger import sum_by_department, sum_of_phi
 from sharding.placement import (
     IDENTICAL,
     KEPT,
@@ -62,7 +63,10 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
     ledgers = make_ledgers(scanned, verdicts)
     whole = merge_ledgers(ledgers.values())
     unresolved = sum((Counter(receipt.unresolved) for receipt in scanned.receipts), Counter[str]())
-    counted = Counted(whole, sides, unresolved, num_conflicts=int((verdicts == OTHER_TEXT).sum()))
+    found = sum_by_department(receipt.phi for receipt in scanned.receipts)
+    phi = {code: counts for code, counts in found.items() if ledgers[code].num_kept}
+    num_conflicts = int((verdicts == OTHER_TEXT).sum())
+    counted = Counted(whole, sides, unresolved, num_conflicts=num_conflicts, phi=sum_of_phi(phi.values()))
     check_limits(counted, settings, scratch)
     rows = np.flatnonzero(verdicts == KEPT)
     receipts, kept = scanned.receipts, scanned.keys.take(rows)
@@ -77,6 +81,8 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
         ledger=whole,
         side_rows=whole_of(sides),
         unresolved=dict(sorted(unresolved.items())),
+        phi_scanned=settings.phi_scan,
+        phi=phi,
         balance=measure_balance(kept, layout),
         departments={code: ledgers[code] for code in sorted(with_shards)},
         names={code: names[code] for code in sorted(with_shards)},

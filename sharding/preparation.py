@@ -16,6 +16,7 @@ from sharding.commit import Identity, has_builds, identify
 from sharding.config import ShardingSettings
 from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, find_files
+from sharding.phi import require_presidio
 from sharding.recognition import Recognised, notices_of, recognise
 from sharding.scratch import Scratch, scratch_of
 from sharding.survey import SealedFile, seal_inputs
@@ -67,6 +68,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         PipelineError: the inputs, the key or the settings do not go together.
     """
+    if request.settings.phi_scan:
+        require_presidio()
     found = find_files(request.inputs, request.settings.format)
     check_apart(found, request.corpus)
     if request.scratch:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sharding.identity import load_key
 from sharding.jobs import BlockJob
+from sharding.phi_ledger import PhiCounts, phi_of_records, sum_by_department
 from sharding.reading import read_block
 from sharding.records import key_schema, to_keys, to_records
 from sharding.scratch import Rejects, ScanReceipt, reusable, write_receipt
@@ -24,6 +25,7 @@ def scan_block(job: BlockJob) -> int:
     departments: dict[str, str | None] = {}
     roles_seen: set[str] = set()
     unresolved: Counter[str] = Counter()
+    phi: list[dict[str, PhiCounts]] = []
     num_records = 0
 
     def write(file: BinaryIO) -> None:
@@ -32,6 +34,8 @@ def scan_block(job: BlockJob) -> int:
             for rows in read_block(job):
                 records = to_records(rows.table, key, settings)
                 writer.write_table(to_keys(records, job.settings))
+                if settings.phi_scan:
+                    phi.append(phi_of_records(records))
                 num_records += records.table.num_rows
                 rejects.update(records.rejected)
                 rejects.update({(None, reason): count for reason, count in rows.rejected.items()})
@@ -49,6 +53,7 @@ def scan_block(job: BlockJob) -> int:
         departments=departments,
         roles_seen=sorted(roles_seen),
         unresolved=dict(sorted(unresolved.items())),
+        phi=sum_by_department(phi),
     )
     write_receipt(job.scratch, path, receipt)
     return job.number

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from schemas.documents import Document, Value, document_bytes, read_document
 from schemas.errors import IntegrityError
-from schemas.manifests import REFUSED_FOLDER, Balance, BuildLedger, ShardEntry, SideLedger
+from schemas.manifests import REFUSED_FOLDER, Balance, BuildLedger, PhiCount, ShardEntry, SideLedger
 from schemas.seals import Seal, check_seal, place_while, publish_while
 from sharding.permit import check_permit
 
@@ -83,6 +83,7 @@ class ScanReceipt(Receipt):
     departments: dict[str, str | None]
     roles_seen: list[str]
     unresolved: dict[str, int]
+    phi: dict[str, dict[str, PhiCount]] = Field(default_factory=dict)
 
 
 class PlannedShard(Value):
@@ -104,6 +105,8 @@ class Plan(Document):
     ledger: BuildLedger
     side_rows: SideLedger = SideLedger()
     unresolved: dict[str, int]
+    phi_scanned: bool = False
+    phi: dict[str, dict[str, PhiCount]] = Field(default_factory=dict)
     balance: Balance
     departments: dict[str, BuildLedger]
     names: dict[str, str | None]
