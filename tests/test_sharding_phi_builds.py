@@ -25,6 +25,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_counts_of_departments_add_up_and_hold_no_text(tmp_path: Path, scheduler: str) -> None:
     """Views sum to the manifest, inspection shows the counts, a rerun gives the same, and no document has a match."""
     source = write_rows(tmp_path / "in.csv", ROWS)
@@ -55,6 +56,7 @@ def test_without_a_scan_nothing_is_said_of_identifiers(tmp_path: Path, scheduler
     assert not any("identifiers" in line for line in said(made))
 
 
+@pytest.mark.slow
 def test_more_records_with_identifiers_than_allowed_are_refused(tmp_path: Path, scheduler: str) -> None:
     """The refusal has the counts, and neither it nor the message has a match."""
     source = write_rows(tmp_path / "in.csv", ROWS)
@@ -69,6 +71,7 @@ def test_more_records_with_identifiers_than_allowed_are_refused(tmp_path: Path, 
     assert CANARY not in path.read_text() + str(caught.value)
 
 
+@pytest.mark.slow
 def test_counts_that_do_not_sum_are_refused(tmp_path: Path, scheduler: str) -> None:
     """A manifest that tells of fewer identifiers than the views is no sound one."""
     made = build([write_rows(tmp_path / "in.csv", ROWS)], tmp_path / "corpus", scheduler, phi_scan=True)
