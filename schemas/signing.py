@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 import secrets
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ PAYLOAD_TYPE = "application/vnd.exactppl.document+json"
 SUFFIX = ".dsse"
 SEED_BYTES = 32
 MAX_KEY_BYTES = 1 << 16
+MAX_SIGNATURES = 16
 _HEX_KEY = re.compile(r"[0-9a-f]{64}\n?")
 
 
@@ -128,6 +130,8 @@ def payload_of(envelope: bytes, trusted: Sequence[PublicKey], where: str) -> byt
         payload, *found = (base64.b64decode(text, validate=True) for text in [fields["payload"], *signatures])
     except (TypeError, KeyError, ValueError, binascii.Error):
         raise IntegrityError(f"{where}: no DSSE envelope; restore it or make it again") from None
+    if len(found) > MAX_SIGNATURES:
+        raise IntegrityError(f"{where}: {len(found)} signatures, at most {MAX_SIGNATURES} are checked; restore it")
     if payload_type != PAYLOAD_TYPE:
         raise IntegrityError(f"{where}: the signature is of another type of document than {PAYLOAD_TYPE}; restore it")
     message = _message(payload)
@@ -152,7 +156,10 @@ def require_signature(path: Path, content: bytes, trusted: Sequence[PublicKey]) 
     """
     beside = signature_path(path)
     with opened(beside) as file:
-        envelope = file.read(2 * MAX_JSON_BYTES)
+        num_bytes = os.fstat(file.fileno()).st_size
+        if num_bytes > MAX_JSON_BYTES:
+            raise IntegrityError(f"{label(beside)}: {num_bytes} bytes, at most {MAX_JSON_BYTES} are read; restore it")
+        envelope = file.read(MAX_JSON_BYTES)
     if payload_of(envelope, trusted, label(beside)) != content:
         raise IntegrityError(f"{label(path)}: differs from what was signed; restore the file or make it again")
 

@@ -70,6 +70,7 @@ def test_nothing_else_is_proved(leaves: list[bytes], data: st.DataObject) -> Non
 
     assert not proves(bytes(changed), index, len(leaves), proof=proof, root=root)
     assert not proves(leaf, index, len(leaves), proof=proof, root=root[::-1]) or root == root[::-1]
+    assert not proves(leaf, index, len(leaves), proof=proof, root="é")
     assert not proves(leaf, index, len(leaves), proof=[*proof, root], root=root)
     if not 0 <= place < len(leaves) or leaves[place] != leaf:
         assert not proves(leaf, place, len(leaves), proof=proof, root=root)
@@ -78,7 +79,7 @@ def test_nothing_else_is_proved(leaves: list[bytes], data: st.DataObject) -> Non
         assert not proves(leaf, index, len(leaves), proof=proof[:cut], root=root)
         other = [part if number != cut else "00" * 32 for number, part in enumerate(proof)]
         assert not proves(leaf, index, len(leaves), proof=other, root=root)
-        for damage in ("", "zz" * 32, "00" * 31, "é"):
+        for damage in ("", "zz" * 32, "00" * 31, "é", " ".join([proof[cut][:32], proof[cut][32:]]), proof[cut] + "\n"):
             damaged = [part if number != cut else damage for number, part in enumerate(proof)]
             assert not proves(leaf, index, len(leaves), proof=damaged, root=root)
 

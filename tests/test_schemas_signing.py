@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ def test_nobody_trusted_means_nothing_valid() -> None:
         payload_of(KEY.sign(b"{}"), [], "manifest")
 
 
+def test_signatures_beyond_counting_are_refused() -> None:
+    """Checking is bounded, whatever an envelope holds."""
+    envelope = json.loads(KEY.sign(b"{}"))
+    envelope["signatures"] *= 17
+
+    with pytest.raises(IntegrityError, match="17 signatures, at most 16"):
+        payload_of(json.dumps(envelope).encode(), [KEY.public], "manifest")
+
+
 def test_document_of_another_type_is_refused() -> None:
     """A signature over something else cannot be used here."""
     with pytest.raises(IntegrityError, match="another type of document"):
@@ -143,6 +153,9 @@ def test_file_is_tied_to_its_signature(tmp_path: Path) -> None:
         require_signature(path, b"{ }\n", [KEY.public])
     with pytest.raises(IntegrityError, match=r"manifest\.json\.dsse: no valid signature"):
         require_signature(path, b"{}\n", [OTHER.public])
+    os.truncate(signature_path(path), 10 << 30)
+    with pytest.raises(IntegrityError, match="at most 1073741824 are read"):
+        require_signature(path, b"{}\n", [KEY.public])
     signature_path(path).unlink()
     with pytest.raises(IntegrityError, match=r"manifest\.json\.dsse: no such file"):
         require_signature(path, b"{}\n", [KEY.public])
