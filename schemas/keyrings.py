@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
+from schemas.closed import CLOSED_FILE, make_closed
 from schemas.documents import Document, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keys import KEK_ID, KEY_BYTES
-from schemas.seals import TEMPORARY_PREFIX, label, wrapped_write
+from schemas.seals import label, publish, wrapped_write
 
 PRINCIPAL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
-CLOSED_FILE = 0o600
-CLOSED_FOLDER = 0o700
 MAX_KEYRING_BYTES = 1 << 24
 _HEX_KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
@@ -87,20 +85,11 @@ def write_keyring(folder: Path, keyring: Keyring) -> Path:
         UsageError: the folder cannot be written to.
     """
     path = keyring_path(folder, keyring.principal)
-    beside = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     try:
-        folder.mkdir(mode=CLOSED_FOLDER, parents=True, exist_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, CLOSED_FILE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(document_bytes(keyring))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        make_closed(folder)
     except OSError as error:
         raise wrapped_write(path, error) from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    publish(path, document_bytes(keyring), replace=True, mode=CLOSED_FILE)
     return path
 
 
@@ -146,7 +135,7 @@ def _require_closed(status: os.stat_result, path: Path) -> None:
 
 
 def _whole(descriptor: int, path: Path) -> bytes:
-    with os.fdopen(os.dup(descriptor), "rb") as file:
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
         content = file.read(MAX_KEYRING_BYTES + 1)
     if len(content) > MAX_KEYRING_BYTES:
         raise IntegrityError(f"{label(path)}: over {MAX_KEYRING_BYTES} bytes, no keyring; restore the file")

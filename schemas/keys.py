@@ -26,7 +26,6 @@ from schemas.errors import UsageError
 KEY_BYTES = 32
 SCRATCH = "scratch"
 Purpose = Literal["text", "results"]
-PURPOSES: tuple[Purpose, ...] = ("text", "results")
 KEK_ID = r"^(d-[0-9a-f]{12}/(text|results)|scratch)$"
 
 Context = Mapping[str, str]
@@ -90,11 +89,6 @@ class KeyAdministration(Protocol):
 def kek_of(code: str, purpose: Purpose) -> str:
     """The id of a department's KEK."""
     return f"{code}/{purpose}"
-
-
-def department_of(kek_id: str) -> str | None:
-    """The code of the department that a KEK belongs to, if it is one's."""
-    return kek_id.partition("/")[0] if "/" in kek_id else None
 
 
 def require_kek_id(kek_id: str) -> None:

@@ -15,16 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.ciphers import random_key, unwrap, wrap
+from schemas.closed import CLOSED_FILE, make_closed
 from schemas.errors import AccessDeniedError, UsageError
-from schemas.keyrings import (
-    CLOSED_FILE,
-    CLOSED_FOLDER,
-    Keyring,
-    keyring_path,
-    principals_in,
-    read_keyring,
-    write_keyring,
-)
+from schemas.keyrings import Keyring, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import Context, DataKey, WrappedKey, require_kek_id
 from schemas.seals import label, wrapped_write
 
@@ -163,7 +156,7 @@ class LocalAdministration:
         """One administrator at a time: two would each write files without the other's keys."""
         path = self.folder / LOCK_FILE
         try:
-            self.folder.mkdir(mode=CLOSED_FOLDER, parents=True, exist_ok=True)
+            make_closed(self.folder)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, CLOSED_FILE)
         except OSError as error:
             raise wrapped_write(path, error) from None

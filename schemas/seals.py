@@ -22,6 +22,7 @@ from schemas.errors import AccessDeniedError, IntegrityError, PipelineError, Tem
 
 CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".writing-"
+OPEN_MODE = 0o666
 DENIED_ERRNOS = {errno.EACCES, errno.EPERM}
 TEMPORARY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY}
 
@@ -82,29 +83,32 @@ def read_verified(path: Path, expected: Seal) -> bytes:
     return content
 
 
-def publish(path: Path, content: bytes, *, replace: bool = False) -> Seal:
+def publish(path: Path, content: bytes, *, replace: bool = False, mode: int = OPEN_MODE) -> Seal:
     """Put bytes under a name, whole or not at all.
 
     Args:
         path: Final name; the folder is made when absent.
         content: The bytes.
         replace: Rename over an earlier file (last wins); otherwise link, and an earlier file of equal content is kept.
+        mode: Of the file from its first byte on, less what the umask takes.
 
     Raises:
         IntegrityError: ``replace`` is false and another content already has this name.
         TemporaryError: the disk is full or failed.
         UsageError: the path cannot be written at all.
     """
-    return publish_with(path, lambda file: file.write(content), replace=replace)
+    return publish_with(path, lambda file: file.write(content), replace=replace, mode=mode)
 
 
-def publish_with(path: Path, write: Callable[[BinaryIO], object], *, replace: bool = False) -> Seal:
+def publish_with(
+    path: Path, write: Callable[[BinaryIO], object], *, replace: bool = False, mode: int = OPEN_MODE
+) -> Seal:
     """As ``publish``, for a writer that streams into the open file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise wrapped_write(path, error) from None
-    with _written_beside(path, write) as beside:
+    with _written_beside(path, write, mode=mode) as beside:
         seal = seal_file(beside)
         if replace:
             beside.replace(path)
@@ -144,12 +148,17 @@ def place_while(path: Path, write: Callable[[BinaryIO], object], *, check: Calla
 
 @contextlib.contextmanager
 def _written_beside(
-    path: Path, write: Callable[[BinaryIO], object], *, check: Callable[[], None] = lambda: None, durable: bool = True
+    path: Path,
+    write: Callable[[BinaryIO], object],
+    *,
+    check: Callable[[], None] = lambda: None,
+    durable: bool = True,
+    mode: int = OPEN_MODE,
 ) -> Iterator[Path]:
     """The complete file under a name of its own, which is gone afterwards."""
     beside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        with beside.open("xb") as file:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             check()
             write(file)
             if durable:

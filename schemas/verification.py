@@ -27,6 +27,7 @@ from schemas.manifests import (
     MANIFEST_FILE,
     SHARDS_FOLDER,
     VIEWS_FOLDER,
+    BuildLedger,
     BuildManifest,
     DepartmentEntry,
     DepartmentView,
@@ -100,7 +101,7 @@ def check_manifest(manifest: BuildManifest, where: str) -> None:
         "inputs": ledger.num_read == sum(entry.num_read for entry in manifest.inputs),
         "num_kept": ledger.num_kept == sum(shard.num_records for shard in shards),
         "shards": len({shard.shard_id for shard in shards}) == len(shards) and all(map(_sound_shard, shards)),
-        "phi": sound_phi(manifest.phi, scanned=manifest.phi_scanned),
+        "phi": _sound_phi(manifest.phi, scanned=manifest.phi_scanned),
         "departments": manifest.departments == department_entries(shards),
     }
     wrong = sorted(name for name, holds in claims.items() if not holds)
@@ -120,12 +121,11 @@ def check_views(build: Build) -> None:
             raise IntegrityError(f"{where}: shards differ from the manifest's; {AGAIN}")
         if not view.ledger.balances or view.ledger.num_kept != entry.num_records:
             raise IntegrityError(f"{where}: the ledger does not balance; {AGAIN}")
-        parts.update(_ledger_counts(view))
+        parts.update(_ledger_counts(view.ledger))
         phi.update(_phi_counts(view.phi))
     if phi != Counter(_phi_counts(manifest.phi)):
         raise IntegrityError(f"{label(build.folder / VIEWS_FOLDER)}: phi does not sum to the manifest's; {AGAIN}")
-    whole = Counter({("duplicates", name): count for name, count in manifest.ledger.duplicates.items()})
-    whole.update({("rejected", name): count for name, count in manifest.ledger.rejected.items()})
+    whole = Counter(_ledger_counts(manifest.ledger))
     # Records without a readable department are in the whole ledger only, so the parts may sum to less.
     if any(count > whole[reason] for reason, count in parts.items()):
         raise IntegrityError(f"{label(build.folder / VIEWS_FOLDER)}: ledgers sum to more than the manifest's; {AGAIN}")
@@ -237,12 +237,12 @@ def _sound_shard(shard: ShardEntry) -> bool:
     )
 
 
-def _ledger_counts(view: DepartmentView) -> dict[tuple[str, str], int]:
-    duplicates = {("duplicates", name): count for name, count in view.ledger.duplicates.items()}
-    return {**duplicates, **{("rejected", name): count for name, count in view.ledger.rejected.items()}}
+def _ledger_counts(ledger: BuildLedger) -> dict[tuple[str, str], int]:
+    duplicates = {("duplicates", name): count for name, count in ledger.duplicates.items()}
+    return {**duplicates, **{("rejected", name): count for name, count in ledger.rejected.items()}}
 
 
-def sound_phi(phi: Mapping[str, PhiCount], *, scanned: bool) -> bool:
+def _sound_phi(phi: Mapping[str, PhiCount], *, scanned: bool) -> bool:
     """Every record with a finding has at least one, and nothing was found where nothing was looked for."""
     return (scanned or not phi) and all(count.records <= count.findings for count in phi.values())
 

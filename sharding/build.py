@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.closed import make_closed
 from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError
 from schemas.folders import Build, current_build_id, open_build
@@ -16,7 +17,6 @@ from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, make_current, make_manifest
-from sharding.folders import make_closed
 from sharding.jobs import BlockJob, ShardJob, spill_jobs, told
 from sharding.lock import locked
 from sharding.permit import withdraw

@@ -1,4 +1,4 @@
-"""Folders of a corpus, their owner's alone since nothing else guards shards that are not encrypted, and their sizes."""
+"""How much lies in the folders of a corpus."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ from pathlib import Path
 from stat import S_ISDIR
 
 from schemas.seals import wrapped_write
-
-CLOSED = 0o700
-
-
-def make_closed(folder: Path) -> None:
-    """Make a folder and the absent ones above it, whatever the umask; those that are there stay as they are.
-
-    Raises:
-        OSError: as ``Path.mkdir`` does.
-    """
-    for path in reversed([folder, *folder.parents]):
-        if not path.is_dir():
-            path.mkdir(mode=CLOSED, exist_ok=True)
 
 
 def num_bytes(path: Path) -> int:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.closed import CLOSED, CLOSED_FILE, make_closed
 from schemas.errors import IntegrityError, UsageError
-from schemas.seals import label, wrapped_write
-from sharding.folders import CLOSED, make_closed
+from schemas.seals import label, publish, wrapped_write
 
 KEY_BYTES = 32
 ID_BYTES = 16
@@ -105,18 +105,10 @@ def make_key(path: Path) -> bool:
             return False
         make_closed(path.parent)
         path.parent.chmod(CLOSED)
-        beside = path.with_name(f".writing-{secrets.token_hex(4)}")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(beside, path)
-        except FileExistsError:
-            return False
-        finally:
-            beside.unlink()
     except OSError as error:
         raise wrapped_write(path, error) from None
+    try:
+        publish(path, secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n", mode=CLOSED_FILE)
+    except IntegrityError:
+        return False  # somebody else made one meanwhile
     return True

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from schemas.closed import make_closed
 from schemas.documents import write_document
 from schemas.errors import DataError
 from schemas.manifests import BuildLedger, PhiCount, Refusal, RefusalLimit
 from schemas.seals import label, wrapped_write
 from sharding.config import ShardingSettings, allowed
 from sharding.departments import UNLISTED_DEPARTMENT
-from sharding.folders import make_closed
 from sharding.intended import INTENDED
 from sharding.phi_ledger import ANY
 from sharding.scratch import Scratch

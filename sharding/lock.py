@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from schemas.closed import make_closed
 from schemas.errors import TemporaryError
 from schemas.seals import label, wrapped_write
-from sharding.folders import make_closed
 
 LOCK_SUFFIX = ".lock"
 # Each attempt fails only if another holder came and went meanwhile.

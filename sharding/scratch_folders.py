@@ -11,11 +11,11 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from schemas.closed import CLOSED, make_closed
 from schemas.console import notice
 from schemas.errors import PipelineError, UsageError
 from schemas.folders import BUILD_ID
 from schemas.seals import label, wrapped_write
-from sharding.folders import CLOSED, make_closed
 from sharding.lock import LOCK_SUFFIX, locked_if_free
 from sharding.permit import grant, remove_tree, withdraw
 from sharding.scratch import SCRATCH_FOLDER, Scratch, scratch_of
