@@ -100,7 +100,7 @@ def test_many_kills_at_any_moment_lose_nothing(calm: Calm, tmp_path: Path, seed:
 
 @pytest.mark.parametrize("share", [0.3, 0.6, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_sigterm_ends_a_build_within_ten_seconds(calm: Calm, tmp_path: Path, share: float) -> None:
-    """With code 143, or 0 where the build was through; then it is resumed."""
+    """With code 143, or with what a process that was through ends with; then it is resumed."""
     corpus = tmp_path / "corpus"
     command = calm.inputs.command(corpus, "--workers", "2")
     with running(command) as process:
@@ -109,10 +109,12 @@ def test_sigterm_ends_a_build_within_ten_seconds(calm: Calm, tmp_path: Path, sha
         started = time.monotonic()
         code = process.wait(timeout=SECONDS)
         took = time.monotonic() - started
+    was_through = bool(list(corpus.glob("builds/*/COMMITTED")))
 
     finish(command)
 
-    assert code in (0, 143)
+    # A signal that comes while the interpreter ends, after the build, meets nobody who could answer it.
+    assert code == 143 or (was_through and code in (0, -signal.SIGTERM))
     assert took < 10
     check_calm(corpus, calm)
 
