@@ -1,22 +1,14 @@
-"""One block: its partial, checked against its seal and against the rows of the shard that it claims to have scored."""
+"""One block: its partial, checked against its seal and against what the manifest says of the block."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from schemas.errors import IntegrityError
-from schemas.manifests import PartialEntry
+from schemas.manifests import BlockEntry, PartialEntry
 from schemas.partials import PartialFile, read_partial
 from schemas.seals import label
-from schemas.tables import FEATURE_PREFIX, content_digest
-
-ID_COLUMNS = ("record_id", "patient_id", "encounter_id")
+from schemas.tables import carried_columns, content_digest, feature_columns
 
 
 def read_sealed_partial(file: PartialFile, entry: PartialEntry, *, run_id: str, features: list[str]) -> pa.Table:
@@ -36,42 +28,20 @@ def read_sealed_partial(file: PartialFile, entry: PartialEntry, *, run_id: str, 
     return table
 
 
-@contextmanager
-def opened_shard(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a shard for reading rows, with the project's errors.
-
-    Raises:
-        IntegrityError: the shard is absent or no readable Parquet file.
-    """
-    try:
-        with pq.ParquetFile(path) as shard:
-            yield shard
-    except (OSError, pa.ArrowException):
-        raise IntegrityError(f"{label(path)}: no readable Parquet file; restore the build") from None
-
-
-def require_same_records(partial: pa.Table, shard: pq.ParquetFile, block: int, *, where: str) -> None:
+def require_same_records(partial: pa.Table, block: BlockEntry, *, where: str) -> None:
     """The partial holds the block's records, each once, in order, with their keys and case features.
 
     Args:
         partial: Rows of ``partial_schema``.
-        shard: The shard that the block is of; only key and feature columns are read, never text.
-        block: Row group of the shard.
+        block: What the manifest says of the block; no shard is opened for it.
         where: How to name the partial.
 
     Raises:
-        IntegrityError: names the columns that differ, never a value.
+        IntegrityError: they are others, or differ; never tells a value.
     """
-    columns = key_columns(partial.schema.names)
-    records: Any = shard.read_row_group(block, columns=columns)
-    differing = [name for name in columns if not partial.column(name).equals(records.column(name))]
-    if differing:
+    carried = partial.select(carried_columns(feature_columns(partial.schema)))
+    if partial.num_rows != block.num_records or content_digest(carried) != block.carried_digest:
         raise IntegrityError(
-            f"{where}: {partial.num_rows} rows differ from the block's {records.num_rows} records "
-            f"in {', '.join(differing)}; remove it and score again"
+            f"{where}: {partial.num_rows} rows are not the block's {block.num_records} records with their ids and case "
+            "features in order; remove it and score again"
         )
-
-
-def key_columns(names: Sequence[str]) -> list[str]:
-    """The columns that a partial shares with its shard."""
-    return [name for name in names if name in ID_COLUMNS or name.startswith(FEATURE_PREFIX)]

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggregate.blocks import opened_shard, read_sealed_partial, require_same_records
+from aggregate.blocks import read_sealed_partial, require_same_records
 from aggregate.cover import expected_blocks, match_files, require_exact_cover
 from aggregate.records import as_records, no_records
 from aggregate.runs import DOCUMENTS, Run, check_entries, check_statuses, require_build
@@ -130,18 +129,16 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
     """
     shards = {shard.shard_id: shard for shard in build.manifest.shards}
     features = build.manifest.features
-    for shard_id, group in groupby(claims, key=lambda claim: claim.key.shard_id):
-        with opened_shard(build.shard_path(shards[shard_id])) as shard:
-            for claim in group:
-                table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, features=features)
-                require_same_records(table, shard, claim.key.block, where=label(claim.file.path))
-                records = as_records(table, shards[shard_id].department)
-                yield Block(
-                    records=records,
-                    tally=tally_of(table),
-                    skipped=skipped_of(table),
-                    precisions=precisions_of(table),
-                )
+    for claim in claims:
+        shard = shards[claim.key.shard_id]
+        table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, features=features)
+        require_same_records(table, shard.blocks[claim.key.block], where=label(claim.file.path))
+        yield Block(
+            records=as_records(table, shard.department),
+            tally=tally_of(table),
+            skipped=skipped_of(table),
+            precisions=precisions_of(table),
+        )
 
 
 def require_every_record(build: Build, claims: Iterable[Claim], num_accounted: int, *, where: str) -> int:

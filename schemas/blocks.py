@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.manifests import BlockEntry
-from schemas.tables import content_digests
+from schemas.tables import carried_columns, content_digests, feature_columns
 
 
 def block_entries(table: pa.Table, counts: Sequence[int]) -> list[BlockEntry]:
@@ -21,9 +21,17 @@ def block_entries(table: pa.Table, counts: Sequence[int]) -> list[BlockEntry]:
     """
     ends = np.cumsum(counts)
     num_bytes, tokens = (_sums(table.column(name), ends) for name in ("num_bytes", "estimated_tokens"))
+    carried = table.select(carried_columns(feature_columns(table.schema)))
+    digests = zip(content_digests(table, counts), content_digests(carried, counts), strict=True)
     return [
-        BlockEntry(num_records=count, num_text_bytes=size, estimated_tokens=estimate, content_digest=digest)
-        for count, size, estimate, digest in zip(counts, num_bytes, tokens, content_digests(table, counts), strict=True)
+        BlockEntry(
+            num_records=count,
+            num_text_bytes=size,
+            estimated_tokens=estimate,
+            content_digest=whole,
+            carried_digest=part,
+        )
+        for count, size, estimate, (whole, part) in zip(counts, num_bytes, tokens, digests, strict=True)
     ]
 
 

@@ -87,12 +87,17 @@ class PhiCount(Value):
 
 
 class BlockEntry(Value):
-    """One row group of a shard."""
+    """One row group of a shard.
+
+    ``content_digest`` is that of all columns, ``carried_digest`` that of ``schemas.tables.carried_columns``, which the
+    block's partial holds too.
+    """
 
     num_records: int = Field(gt=0)
     num_text_bytes: int = Field(ge=0)
     estimated_tokens: int = Field(ge=0)
     content_digest: str = Field(pattern=SHA256)
+    carried_digest: str = Field(pattern=SHA256)
 
 
 class ShardEntry(Value):

@@ -20,6 +20,7 @@ SCHEMA_VERSION = 1
 FEATURE_PREFIX = "feature."
 JOINED_BYTES = 1 << 14
 ID_TYPE = pa.binary(16)
+CARRIED_IDS = ("record_id", "patient_id", "encounter_id")
 
 STATUS_SCORED = "scored"
 STATUS_NO_TOKENS = "no_tokens"
@@ -62,6 +63,11 @@ def partial_schema(features: Sequence[str]) -> pa.Schema:
             *_feature_fields(features),
         ]
     )
+
+
+def carried_columns(features: Sequence[str]) -> list[str]:
+    """Columns that go from a shard into the partials of its blocks as they are."""
+    return [*CARRIED_IDS, *(FEATURE_PREFIX + name for name in features)]
 
 
 def feature_columns(schema: pa.Schema) -> list[str]:

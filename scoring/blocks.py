@@ -13,7 +13,7 @@ from schemas.folders import Build
 from schemas.manifests import ShardEntry
 from schemas.partials import BlockKey
 from schemas.seals import label, read_verified
-from schemas.tables import FEATURE_PREFIX, check, content_digest, shard_schema
+from schemas.tables import carried_columns, check, content_digest, shard_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +64,4 @@ def _read_block(build: Build, shard: ShardEntry, file: pq.ParquetFile, key: Bloc
     check(table, shard_schema(features), where)
     if content_digest(table) != shard.blocks[key.block].content_digest:
         raise IntegrityError(f"{where}: rows differ from the sealed digest; restore the file or build again")
-    names = ["record_id", "patient_id", "encounter_id", *(FEATURE_PREFIX + name for name in features)]
-    return Block(key=key, carried=table.select(names), texts=table.column("text").to_pylist())
+    return Block(key=key, carried=table.select(carried_columns(features)), texts=table.column("text").to_pylist())

@@ -35,7 +35,7 @@ from sharding.survey import SealedFile
 
 ENCRYPTION: Literal["none"] = "none"
 # To be raised when scratch files or digests of the same inputs become others, so that no build goes on from old ones.
-BUILD_FORMAT = 2
+BUILD_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,15 @@ def shard_of(code: str) -> ShardEntry:
         estimated_tokens=10,
         seal=seal_bytes(b"parquet"),
         content_digest=NOTHING,
-        blocks=[BlockEntry(num_records=2, num_text_bytes=40, estimated_tokens=10, content_digest=NOTHING)],
+        blocks=[
+            BlockEntry(
+                num_records=2,
+                num_text_bytes=40,
+                estimated_tokens=10,
+                content_digest=NOTHING,
+                carried_digest=NOTHING,
+            )
+        ],
     )
 
 
