@@ -7,18 +7,17 @@ others hold the KEKs of their grants.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.ciphers import random_key, unwrap, wrap
-from schemas.closed import CLOSED_FILE, make_closed
+from schemas.closed import make_closed
 from schemas.errors import AccessDeniedError, UsageError
 from schemas.keyrings import Keyring, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import Context, DataKey, WrappedKey, require_kek_id
+from schemas.locks import locked_file
 from schemas.seals import label, wrapped_write
 
 LOCK_FILE = "lock"
@@ -157,11 +156,7 @@ class LocalAdministration:
         path = self.folder / LOCK_FILE
         try:
             make_closed(self.folder)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, CLOSED_FILE)
         except OSError as error:
             raise wrapped_write(path, error) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked_file(path):
             yield
-        finally:
-            os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from schemas.dealing import assign
 from schemas.documents import read_document, write_document
 from schemas.errors import IntegrityError, TemporaryError, UsageError
 from schemas.folders import Build, open_build
+from schemas.locks import lock, opened_to_lock, wrapped_lock
 from schemas.manifests import COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
 from schemas.partials import BlockKey, rank_folder, write_partial
 from schemas.seals import TEMPORARY_PREFIX, check_seal, label, wrapped_write
@@ -148,16 +148,17 @@ def _only_job(rank: Rank) -> Iterator[None]:
 
 def _locked(run: Path) -> int:
     try:
-        descriptor = os.open(run / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = opened_to_lock(run / LOCK_FILE)
     except OSError as error:
-        raise wrapped_write(run / LOCK_FILE, error) from None
+        raise wrapped_lock(run / LOCK_FILE, error) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise TemporaryError(f"{label(run)}: another scoring job is at work; wait for it") from None
+        is_held = lock(descriptor, wait=False)
     except OSError:
         logger.warning("the file system has no locks; see that only one job writes to %s", run)
+        return descriptor
+    if not is_held:
+        os.close(descriptor)
+        raise TemporaryError(f"{label(run)}: another scoring job is at work; wait for it")
     return descriptor
 
 

@@ -6,7 +6,6 @@ it may remove the file; whoever opened it before that finds out, and tries again
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,8 @@ from pathlib import Path
 
 from schemas.closed import make_closed
 from schemas.errors import TemporaryError
-from schemas.seals import label, wrapped_write
+from schemas.locks import lock, opened_to_lock, wrapped_lock
+from schemas.seals import label
 
 LOCK_SUFFIX = ".lock"
 # Each attempt fails only if another holder came and went meanwhile.
@@ -44,7 +44,7 @@ def locked_if_free(folder: Path) -> Iterator[bool]:
     try:
         descriptor = _acquired(path)
     except OSError as error:
-        raise wrapped_write(path, error) from None
+        raise wrapped_lock(path, error) from None
     if descriptor is None:
         yield False
         return
@@ -63,23 +63,21 @@ def _acquired(path: Path) -> int | None:
     for attempt in range(ATTEMPTS):
         try:
             make_closed(path.parent)
-            # Network file systems give an exclusive lock only on what is open for writing.
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = opened_to_lock(path)
         except (FileNotFoundError, FileExistsError):
             if attempt == ATTEMPTS - 1:
                 raise
             continue  # who had the lock before removed the folder just now
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _has_name(descriptor, path):
+            is_held = lock(descriptor, wait=False)
+            if is_held and _has_name(descriptor, path):
                 return descriptor
-            os.close(descriptor)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
         except BaseException:
             os.close(descriptor)
             raise
+        os.close(descriptor)
+        if not is_held:
+            return None
     return None
 
 
