@@ -9,6 +9,7 @@ import click
 
 from schemas.console import emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
+from sharding.audit_cli import audit
 from sharding.options import ANY_PATH, FOLDER, NEW_FILE, build_options, request_of
 
 
@@ -16,6 +17,9 @@ from sharding.options import ANY_PATH, FOLDER, NEW_FILE, build_options, request_
 @click.version_option(VERSION, message="exactppl %(version)s")
 def cli() -> None:
     """Turn records into sealed, stratified shards, and account for every one of them."""
+
+
+cli.add_command(audit)
 
 
 @cli.command()
