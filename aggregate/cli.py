@@ -39,7 +39,7 @@ def cli() -> None:
     metavar="COLUMN[,COLUMN…]",
     help="Report the strata of these columns crossed; repeat for more tables. Default: department, and length_band.",
 )
-@click.option("--codes-only", is_flag=True, default=None, help="Leave department names out of the report.")
+@click.option("--department-names", is_flag=True, default=None, help="Show departments by name, not by opaque code.")
 @click.option("--force", is_flag=True, help="Replace another report in DIR.")
 @click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with an [aggregate] table.")
 @output_options
@@ -54,15 +54,13 @@ def report(build: Path, run: Path, **options: Any) -> None:
     from schemas.settings import load_settings
 
     setup_logging(options["verbose"])
-    flags = {"by": options["by"], "codes_only": options["codes_only"]}
+    flags = {"by": options["by"], "department_names": options["department_names"]}
     settings = load_settings(ReportSettings, "aggregate", flags=flags, config_file=options["config"])
     opened_build, opened_run = _open(build, run)
     require_outside(options["out"], (opened_build.folder, opened_run.folder))
     crossings = parse_crossings(settings.by, opened_build.manifest.features)
     collected = _collect(opened_build, opened_run)
-    made = make_report(
-        opened_build, opened_run, collected=collected, crossings=crossings, codes_only=settings.codes_only
-    )
+    made = make_report(opened_build, opened_run, collected=collected, crossings=crossings, settings=settings)
     if not publish_report(made, options["out"], force=options["force"]):
         notice("this report is already there; nothing was written")
     page = options["out"] / PAGE_FILE

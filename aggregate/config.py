@@ -10,8 +10,8 @@ class ReportSettings(Settings):
 
     Attributes:
         by: Crossings, each a comma-separated list of columns; none means the default crossings.
-        codes_only: Show departments by their opaque codes, without names.
+        department_names: Show departments by their names; by their opaque codes otherwise.
     """
 
     by: tuple[str, ...] = ()
-    codes_only: bool = False
+    department_names: bool = False

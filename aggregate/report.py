@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregate.collect import Collected
+from aggregate.config import ReportSettings
 from aggregate.crossings import available_columns
 from aggregate.figures import figures, macro, micro
 from aggregate.labels import department_labels, labelled
@@ -24,7 +25,7 @@ TITLE = "Perplexity report"
 
 
 def make_report(
-    build: Build, run: Run, *, collected: Collected, crossings: Sequence[tuple[str, ...]], codes_only: bool
+    build: Build, run: Run, *, collected: Collected, crossings: Sequence[tuple[str, ...]], settings: ReportSettings
 ) -> Report:
     """Compute every figure and gather what an auditor needs beside them.
 
@@ -33,13 +34,13 @@ def make_report(
         run: The run, verified.
         collected: From ``aggregate.collect.collect`` on the two.
         crossings: From ``aggregate.crossings.parse_crossings``.
-        codes_only: Leave the departments' names out.
+        settings: What is shown.
 
     Raises:
         IntegrityError: a crossing does not add up to the whole.
     """
     whole = figures(whole_cell(collected))
-    departments = department_labels(build, codes_only=codes_only)
+    departments = department_labels(build, names=settings.department_names)
     columns = available_columns(build.manifest.features)
     tables = [make_crossing(collected, names, columns, whole=whole, departments=departments) for names in crossings]
     checks = {**collected.checks, "crossings: strata that add up to the whole, bit for bit": len(tables)}
@@ -48,7 +49,7 @@ def make_report(
         title=TITLE,
         model=run.header.model_name,
         precisions=collected.precisions,
-        marks=marks(build, run),
+        marks=[*marks(build, run), *shown(settings)],
         whole=whole,
         crossings=tables,
         ledger=ledger(build, collected),
@@ -95,6 +96,11 @@ def marks(build: Build, run: Run) -> list[str]:
     if build.manifest.encryption == "none":
         found.append("shards not encrypted")
     return found
+
+
+def shown(settings: ReportSettings) -> list[str]:
+    """What a report shows that it does not show by default."""
+    return ["department names shown"] if settings.department_names else []
 
 
 def ledger(build: Build, collected: Collected) -> Ledger:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from aggregate.collect import collect
+from aggregate.config import ReportSettings
 from aggregate.crossings import parse_crossings
 from aggregate.report import make_report
 from aggregate.runs import open_run
@@ -187,12 +188,13 @@ def make_run(
     return folder
 
 
-def report_of(build: MadeBuild, run: Path, *by: str, codes_only: bool = False) -> Report:
+def report_of(build: MadeBuild, run: Path, *by: str, department_names: bool = True) -> Report:
     """The report of a made run, by the program's own steps."""
+    shown = ReportSettings(department_names=department_names)
     opened_build, opened_run = open_build(build.folder), open_run(run)
     crossings = parse_crossings(by, build.manifest.features)
     collected = collect(opened_build, opened_run)
-    return make_report(opened_build, opened_run, collected=collected, crossings=crossings, codes_only=codes_only)
+    return make_report(opened_build, opened_run, collected=collected, crossings=crossings, settings=shown)
 
 
 def blocks_of(build: MadeBuild) -> list[tuple[ShardEntry, int]]:

@@ -17,7 +17,7 @@ def reports(tmp_path: Path) -> list[Report]:
     """Two reports of one run."""
     build = make_build(tmp_path / "corpus", [MadeRecord("A")])
     run = make_run(tmp_path / "run", build)
-    return [report_of(build, run), report_of(build, run, codes_only=True)]
+    return [report_of(build, run), report_of(build, run, department_names=False)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

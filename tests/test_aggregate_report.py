@@ -101,14 +101,16 @@ def test_no_text_and_no_raw_id_is_in_the_report(tmp_path: Path) -> None:
             assert secret not in content
 
 
-def test_codes_only_leaves_department_names_out(tmp_path: Path) -> None:
-    """With --codes-only the label is the opaque code and the name is in none of the files."""
+def test_department_names_are_in_no_file_unless_asked_for(tmp_path: Path) -> None:
+    """The label is the opaque code and the name stands nowhere, but for --department-names, which is marked."""
     build = make_build(tmp_path / "corpus", [MadeRecord("A", department="cardiology")])
     run = make_run(tmp_path / "run", build)
 
-    named, coded = report_of(build, run), report_of(build, run, codes_only=True)
+    named, coded = report_of(build, run), report_of(build, run, department_names=False)
 
     assert named.crossings[0].strata[0].values[0].label == "cardiology"
+    assert "department names shown" in named.marks
+    assert "department names shown" not in coded.marks
     item = coded.crossings[0].strata[0].values[0]
     assert item.label == item.value == build.manifest.departments[0].code
     assert not any(b"cardiology" in content for content in report_files(coded).values())
@@ -136,7 +138,12 @@ def test_limits_are_marked_in_every_text_output(tmp_path: Path) -> None:
     report = report_of(build, run)
     files = report_files(report)
 
-    assert report.marks == ["build limited to 9 records", "run limited to the first 2 blocks", "shards not encrypted"]
+    assert report.marks == [
+        "build limited to 9 records",
+        "run limited to the first 2 blocks",
+        "shards not encrypted",
+        "department names shown",
+    ]
     assert report.ledger.run.num_beyond_limit == 9 - report.whole.num_records > 0
     for name in ("report.json", "report.html", "report.md"):
         assert all(mark.encode() in files[name] for mark in report.marks)
@@ -176,7 +183,17 @@ def test_threads_time_zone_and_locale_do_not_change_a_byte(
         "sys.exit(code or 3 * ('torch' in sys.modules))"
     )
 
-    command = [sys.executable, "-c", program, "report", build.corpus, run, "--out", tmp_path / "out"]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "report",
+        build.corpus,
+        run,
+        "--out",
+        tmp_path / "out",
+        "--department-names",
+    ]
     done = subprocess.run(command, env={**os.environ, **surroundings}, capture_output=True, check=False)
 
     assert done.returncode == 0
