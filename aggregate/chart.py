@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aggregate.wording import metric
-from schemas.report import Crossing, Number
+from schemas.report import Crossing, Figures, Number
 
 MAX_BARS = 60
 MAX_LETTERS = 40
@@ -34,8 +34,12 @@ class Chart(NamedTuple):
 
 def chart_of(crossing: Crossing) -> Chart | None:
     """The chart of a crossing; none where no stratum has a finite, positive nll_per_token."""
-    drawn = [stratum for stratum in crossing.strata if isinstance(stratum.figures.nll_per_token, Number)]
-    values = [_value(stratum.figures.nll_per_token) for stratum in drawn[:MAX_BARS]]
+    drawn = [
+        (stratum, stratum.figures.nll_per_token)
+        for stratum in crossing.strata
+        if isinstance(stratum.figures, Figures) and isinstance(stratum.figures.nll_per_token, Number)
+    ]
+    values = [figure.value for _, figure in drawn[:MAX_BARS]]
     longest = max(values, default=0.0)
     if longest <= 0.0 or not isinstance(crossing.micro.nll_per_token, Number):
         return None
@@ -43,10 +47,10 @@ def chart_of(crossing: Crossing) -> Chart | None:
         Bar(
             top=index * ROW_PIXELS,
             label=_shortened(" · ".join(item.label for item in stratum.values)),
-            text=metric(stratum.figures.nll_per_token),
+            text=metric(figure),
             width=_percent(value, longest),
         )
-        for index, (stratum, value) in enumerate(zip(drawn, values, strict=False))
+        for index, ((stratum, figure), value) in enumerate(zip(drawn, values, strict=False))
     ]
     return Chart(
         bars=bars,
@@ -55,10 +59,6 @@ def chart_of(crossing: Crossing) -> Chart | None:
         average_text=metric(crossing.micro.nll_per_token),
         num_left_out=len(crossing.strata) - len(bars),
     )
-
-
-def _value(figure: object) -> float:
-    return figure.value if isinstance(figure, Number) else 0.0
 
 
 def _percent(value: float, longest: float) -> float:

@@ -39,6 +39,9 @@ def cli() -> None:
     metavar="COLUMN[,COLUMN…]",
     help="Report the strata of these columns crossed; repeat for more tables. Default: department, and length_band.",
 )
+@click.option(
+    "--min-cell", type=int, metavar="N", help="Hide strata with fewer than N records or patients; 0: none. [11]"
+)
 @click.option("--department-names", is_flag=True, default=None, help="Show departments by name, not by opaque code.")
 @click.option("--force", is_flag=True, help="Replace another report in DIR.")
 @click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with an [aggregate] table.")
@@ -54,7 +57,7 @@ def report(build: Path, run: Path, **options: Any) -> None:
     from schemas.settings import load_settings
 
     setup_logging(options["verbose"])
-    flags = {"by": options["by"], "department_names": options["department_names"]}
+    flags = {"by": options["by"], "min_cell": options["min_cell"], "department_names": options["department_names"]}
     settings = load_settings(ReportSettings, "aggregate", flags=flags, config_file=options["config"])
     opened_build, opened_run = _open(build, run)
     require_outside(options["out"], (opened_build.folder, opened_run.folder))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from schemas.settings import Settings
 
 
@@ -10,8 +12,10 @@ class ReportSettings(Settings):
 
     Attributes:
         by: Crossings, each a comma-separated list of columns; none means the default crossings.
+        min_cell: Strata with fewer records or patients are hidden, with those that would give them away; 0 hides none.
         department_names: Show departments by their names; by their opaque codes otherwise.
     """
 
     by: tuple[str, ...] = ()
+    min_cell: int = Field(default=11, ge=0)
     department_names: bool = False

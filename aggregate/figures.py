@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from aggregate.strata import Cell
-from schemas.report import ExactLoss, Figures, MacroAverage, Metric, MicroAverage, NoNumber, Number
+from schemas.report import ExactLoss, Figures, MacroAverage, Metric, MicroAverage, NoNumber, Number, Suppressed
 from schemas.tally import ExactSum
 
 TOO_LARGE = "beyond the largest FP64 number; nll_per_token and the exact loss are kept"
+HIDDEN = NoNumber(status="suppressed", reason="few records or patients")
 
 
 def figures(cell: Cell) -> Figures:
@@ -55,17 +56,21 @@ def in_bits(nats: Metric) -> Metric:
     return nats if isinstance(nats, NoNumber) else Number(value=nats.value / math.log(2))
 
 
-def micro(whole: Figures) -> MicroAverage:
+def micro(whole: Figures | Suppressed) -> MicroAverage:
     """The average in which every token counts the same."""
+    if isinstance(whole, Suppressed):
+        return MicroAverage(nll_per_token=HIDDEN, token_perplexity=HIDDEN)
     return MicroAverage(nll_per_token=whole.nll_per_token, token_perplexity=whole.token_perplexity)
 
 
-def macro(strata: Sequence[Figures]) -> MacroAverage:
-    """The average in which every stratum with scored tokens counts the same."""
-    scored = [stratum for stratum in strata if stratum.num_tokens]
+def macro(strata: Sequence[Figures | Suppressed]) -> MacroAverage:
+    """The average in which every published stratum with scored tokens counts the same."""
+    published = [stratum for stratum in strata if isinstance(stratum, Figures)]
+    scored = [stratum for stratum in published if stratum.num_tokens]
     return MacroAverage(
         num_strata=len(scored),
-        num_strata_without_tokens=len(strata) - len(scored),
+        num_strata_without_tokens=len(published) - len(scored),
+        num_strata_suppressed=len(strata) - len(published),
         nll_per_token=_mean([stratum.nll_per_token for stratum in scored]),
         token_perplexity=_mean([stratum.token_perplexity for stratum in scored]),
     )
@@ -74,7 +79,7 @@ def macro(strata: Sequence[Figures]) -> MacroAverage:
 def _mean(metrics: Sequence[Metric]) -> Metric:
     values = [metric.value for metric in metrics if isinstance(metric, Number)]
     if not metrics:
-        return NoNumber(status="undefined", reason="no stratum has scored tokens")
+        return NoNumber(status="undefined", reason="no published stratum has scored tokens")
     if len(values) < len(metrics):
         return NoNumber(status="infinite", reason=f"infinite in {len(metrics) - len(values)} of {len(metrics)} strata")
     return _finite(ExactSum.of(values).divided_by(len(values)))

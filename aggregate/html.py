@@ -27,6 +27,7 @@ def html_bytes(report: Report) -> bytes:
         report=report,
         precision=wording.precision_text(report),
         headlines=wording.headlines(report),
+        suppression=wording.suppression_text(report),
         totals=wording.totals(report),
         ledger=wording.ledger_lines(report),
         crossings=[(crossing, chart_of(crossing)) for crossing in report.crossings],

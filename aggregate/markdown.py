@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from aggregate import wording
 from aggregate.crossings import DEPARTMENT
 from aggregate.wording import count, metric
-from schemas.report import Crossing, Report, Stratum, StratumValue
+from schemas.report import Crossing, Report, Stratum, StratumValue, Suppressed
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
 STRATUM_COLUMNS = (
@@ -40,6 +40,8 @@ def markdown_bytes(report: Report) -> bytes:
 def stratum_cells(stratum: Stratum) -> list[str]:
     """The figures of a stratum in the order of ``STRATUM_COLUMNS``."""
     figures = stratum.figures
+    if isinstance(figures, Suppressed):
+        return [wording.HIDDEN, *("",) * (len(STRATUM_COLUMNS) - 1)]
     metrics = (
         figures.token_perplexity,
         figures.nll_per_token,
@@ -57,6 +59,8 @@ def _head(report: Report) -> str:
     lines = [f"# {_plain(report.title)}", "", f"Model **{_plain(report.model)}**, precision {precision}, {ids}", ""]
     if report.marks:
         lines += [f"> {', '.join(f'**{_plain(mark)}**' for mark in report.marks)}", ""]
+    if hidden := wording.suppression_text(report):
+        lines += [_plain(hidden), ""]
     rows = [
         (line.name.replace("_", " "), metric(line.metric), _plain(getattr(line.metric, "reason", line.unit)))
         for line in wording.headlines(report)
@@ -67,6 +71,8 @@ def _head(report: Report) -> str:
 
 def _coverage(report: Report) -> str:
     ledger = report.ledger
+    if isinstance(ledger, Suppressed):
+        return _section("Coverage", wording.HIDDEN)
     steps = (
         (ledger.build.num_read, "read"),
         (ledger.build.num_kept, "kept"),
@@ -85,6 +91,7 @@ def _crossing(crossing: Crossing) -> str:
     table = _table(heads, rows, numbers=range(width, len(heads)))
     note = (
         f"The micro average is from the sums; the macro average is unweighted over {crossing.macro.num_strata} strata."
+        f" {crossing.macro.num_strata_suppressed} are suppressed."
     )
     return _section(f"By {_plain(wording.columns_text(crossing.columns))}", f"{table}\n\n{note}")
 

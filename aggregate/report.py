@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from aggregate.collect import Collected
@@ -13,11 +13,12 @@ from aggregate.figures import figures, macro, micro
 from aggregate.labels import department_labels, labelled
 from aggregate.method import METHOD
 from aggregate.runs import Run
-from aggregate.strata import Cell, cells, require_conserved
+from aggregate.strata import Cell, Key, cells, require_conserved
+from aggregate.suppression import hidden_keys
 from schemas.canonical import canonical_json
 from schemas.folders import Build
 from schemas.manifests import COMMITTED_FILE, MANIFEST_FILE, RUN_FILE
-from schemas.report import Check, Content, Crossing, Figures, Ledger, Provenance, Report, RunLedger, Stratum
+from schemas.report import Check, Content, Crossing, Figures, Ledger, Provenance, Report, RunLedger, Stratum, Suppressed
 from schemas.seals import seal_file
 from schemas.tally import Tally
 
@@ -39,21 +40,28 @@ def make_report(
     Raises:
         IntegrityError: a crossing does not add up to the whole.
     """
-    whole = figures(whole_cell(collected))
-    departments = department_labels(build, names=settings.department_names)
     columns = available_columns(build.manifest.features)
-    tables = [make_crossing(collected, names, columns, whole=whole, departments=departments) for names in crossings]
+    hidden = hidden_keys(
+        collected.records, [[columns[name] for name in names] for names in crossings], min_cell=settings.min_cell
+    )
+    whole = Suppressed() if hidden[0] else figures(whole_cell(collected))
+    departments = department_labels(build, names=settings.department_names)
+    tables = [
+        make_crossing(collected, {name: columns[name] for name in names}, keys, whole=whole, departments=departments)
+        for names, keys in zip(crossings, hidden[1:], strict=True)
+    ]
     checks = {**collected.checks, "crossings: strata that add up to the whole, bit for bit": len(tables)}
     tied, free = split_fingerprint(build, run)
     return Report(
         title=TITLE,
         model=run.header.model_name,
-        precisions=collected.precisions,
+        min_cell=settings.min_cell,
+        precisions=shown_precisions(collected.precisions, hidden, settings.min_cell),
         marks=[*marks(build, run), *shown(settings)],
         whole=whole,
         crossings=tables,
-        ledger=ledger(build, collected),
-        checks=[Check(check=name, count=count) for name, count in checks.items()],
+        ledger=Suppressed() if hidden[0] else ledger(build, collected),
+        checks=[Check(check=name, count=Suppressed() if hidden[0] else count) for name, count in checks.items()],
         method=list(METHOD),
         fingerprint=free,
         selftest=run.header.selftest,
@@ -71,19 +79,25 @@ def whole_cell(collected: Collected) -> Cell:
 
 def make_crossing(
     collected: Collected,
-    names: tuple[str, ...],
     columns: Mapping[str, str],
+    hidden: Collection[Key],
     *,
-    whole: Figures,
+    whole: Figures | Suppressed,
     departments: Mapping[str, str],
 ) -> Crossing:
-    """All strata of one crossing, ordered by label."""
-    found = cells(collected.records, [columns[name] for name in names])
+    """All strata of one crossing, ordered by label; those with a hidden key without their figures."""
+    names = list(columns)
+    found = cells(collected.records, list(columns.values()))
     require_conserved(found, collected.total, where=",".join(names))
-    strata = [Stratum(values=labelled(names, cell.key, departments), figures=figures(cell)) for cell in found]
+    strata = [
+        Stratum(
+            values=labelled(names, cell.key, departments), figures=Suppressed() if cell.key in hidden else figures(cell)
+        )
+        for cell in found
+    ]
     strata.sort(key=lambda stratum: [(item.value is None, item.label, item.value or "") for item in stratum.values])
     average = macro([stratum.figures for stratum in strata])
-    return Crossing(columns=list(names), micro=micro(whole), macro=average, strata=strata)
+    return Crossing(columns=names, micro=micro(whole), macro=average, strata=strata)
 
 
 def marks(build: Build, run: Run) -> list[str]:
@@ -100,7 +114,16 @@ def marks(build: Build, run: Run) -> list[str]:
 
 def shown(settings: ReportSettings) -> list[str]:
     """What a report shows that it does not show by default."""
-    return ["department names shown"] if settings.department_names else []
+    found = [] if settings.min_cell else ["small cells shown"]
+    return [*found, "department names shown"] if settings.department_names else found
+
+
+def shown_precisions(
+    counts: Mapping[str, int], hidden: Sequence[Collection[Key]], min_cell: int
+) -> dict[str, int | Suppressed]:
+    """How many records were computed in each precision, where that tells of no few records and of nothing hidden."""
+    small = any(0 < count < min_cell for count in counts.values()) or (len(counts) > 1 and any(hidden))
+    return {name: Suppressed() if small or hidden[0] else count for name, count in counts.items()}
 
 
 def ledger(build: Build, collected: Collected) -> Ledger:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.report import Crossing, Figures, Metric, Number, Report
+from schemas.report import Crossing, Figures, Metric, Number, Report, Suppressed
 
 COUNTS = (
     "num_records",
@@ -33,11 +33,12 @@ def strata_schema() -> pa.Schema:
         pa.field("columns", texts, nullable=False, metadata={"meaning": "columns of the crossing"}),
         pa.field("values", texts, nullable=False, metadata={"meaning": "one per column; null is a value of its own"}),
         pa.field("labels", texts, nullable=False, metadata={"meaning": "the values as people see them"}),
-        *(pa.field(name, pa.int64(), nullable=False) for name in COUNTS),
         pa.field(
-            "loss_mantissa", pa.large_string(), nullable=False, metadata={"meaning": "loss = mantissa * 2**exponent"}
+            "status", pa.string(), nullable=False, metadata={"meaning": "ok, or suppressed: then all figures are null"}
         ),
-        pa.field("loss_exponent", pa.int64(), nullable=False),
+        *(pa.field(name, pa.int64()) for name in COUNTS),
+        pa.field("loss_mantissa", pa.large_string(), metadata={"meaning": "loss = mantissa * 2**exponent"}),
+        pa.field("loss_exponent", pa.int64()),
     ]
     for name in METRICS:
         fields += [pa.field(name, pa.float64()), pa.field(f"{name}_status", pa.string(), nullable=False)]
@@ -69,8 +70,10 @@ def _crossing_rows(crossing: Crossing) -> Iterator[dict[str, Any]]:
         }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(figures, name) for name in COUNTS}
+def _figures(figures: Figures | Suppressed) -> dict[str, Any]:
+    if isinstance(figures, Suppressed):
+        return {"status": figures.status, **{f"{name}_status": figures.status for name in METRICS}}
+    row: dict[str, Any] = {"status": figures.status, **{name: getattr(figures, name) for name in COUNTS}}
     exact = figures.loss_nats_exact
     row |= {"loss_mantissa": exact.mantissa, "loss_exponent": exact.exponent}
     for name in METRICS:

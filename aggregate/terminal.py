@@ -17,6 +17,8 @@ def report_lines(report: Report, page: str) -> list[str]:
     """The figures of the whole, each crossing, and where the page lies."""
     head = f"{report.title}: {report.model}, {wording.precision_text(report)}"
     lines = [head, *(f"! {mark}" for mark in report.marks), ""]
+    if hidden := wording.suppression_text(report):
+        lines += [hidden, ""]
     rows = [
         (line.name, wording.metric(line.metric), getattr(line.metric, "reason", line.unit))
         for line in wording.headlines(report)

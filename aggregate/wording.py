@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from schemas.report import Metric, NoNumber, Report
+from schemas.report import Metric, NoNumber, Report, Suppressed
 
+HIDDEN = "suppressed"
 PLAIN_BELOW = 1_000_000
 COMMAND = "python -m aggregate verify BUILD RUN"
 
@@ -29,9 +30,9 @@ class LedgerLine(NamedTuple):
     num_records: int
 
 
-def count(number: int) -> str:
-    """An integer with thousands separated."""
-    return f"{number:,}"
+def count(number: int | Suppressed) -> str:
+    """An integer with thousands separated, or that it is hidden."""
+    return HIDDEN if isinstance(number, Suppressed) else f"{number:,}"
 
 
 def metric(value: Metric, digits: int = 4) -> str:
@@ -44,6 +45,8 @@ def metric(value: Metric, digits: int = 4) -> str:
 def headlines(report: Report) -> list[Headline]:
     """The figures of the whole, the most asked for first."""
     whole = report.whole
+    if isinstance(whole, Suppressed):
+        return []
     return [
         Headline("token_perplexity", whole.token_perplexity, "exp of nats per token"),
         Headline("word_perplexity", whole.word_perplexity, "exp of nats per word"),
@@ -53,17 +56,35 @@ def headlines(report: Report) -> list[Headline]:
     ]
 
 
+def suppression_text(report: Report) -> str:
+    """What is hidden, why, and how many strata it is; empty where nothing is."""
+    strata = [stratum for crossing in report.crossings for stratum in crossing.strata]
+    num_hidden = sum(isinstance(stratum.figures, Suppressed) for stratum in strata)
+    whole = "All figures of the whole and the ledger are suppressed. " if isinstance(report.whole, Suppressed) else ""
+    if not num_hidden and not whole:
+        return ""
+    return (
+        f"{whole}{num_hidden:,} of {len(strata):,} strata are suppressed: they have fewer than {report.min_cell} "
+        "records or patients, or would give away one that has. Macro averages are over the other strata."
+    )
+
+
 def precision_text(report: Report) -> str:
     """The precisions that the scored records were computed in, with their numbers where there are several."""
     if len(report.precisions) == 1:
         return next(iter(report.precisions))
-    parts = [f"{name} ({count(number)} records)" for name, number in sorted(report.precisions.items())]
+    parts = [
+        name if isinstance(number, Suppressed) else f"{name} ({count(number)} records)"
+        for name, number in sorted(report.precisions.items())
+    ]
     return ", ".join(parts) or "none, no record was scored"
 
 
 def totals(report: Report) -> list[tuple[str, int]]:
     """The counts of the whole."""
     whole = report.whole
+    if isinstance(whole, Suppressed):
+        return []
     return [
         ("records", whole.num_records),
         ("patients", whole.num_patients),
@@ -76,6 +97,8 @@ def totals(report: Report) -> list[tuple[str, int]]:
 
 def ledger_lines(report: Report) -> list[LedgerLine]:
     """Every record from the input to the report; reasons that took no record are left out."""
+    if isinstance(report.ledger, Suppressed):
+        return []
     build, run = report.ledger.build, report.ledger.run
     lines = [LedgerLine("sharding", "", "read", build.num_read)]
     lines += _reasons("sharding", "rejected", build.rejected)

@@ -28,7 +28,7 @@ class Number(Value):
 class NoNumber(Value):
     """A figure that has none, and why."""
 
-    status: Literal["infinite", "undefined"]
+    status: Literal["infinite", "undefined", "suppressed"]
     reason: str
 
 
@@ -42,9 +42,19 @@ class ExactLoss(Value):
     exponent: int
 
 
+class Suppressed(Value):
+    """What is hidden because few records or patients stand behind it, or because it would give such a figure away.
+
+    It tells no more than that: neither a number, nor which of the two reasons it is.
+    """
+
+    status: Literal["suppressed"] = "suppressed"
+
+
 class Figures(Value):
     """What is reported of a set of records; counts are of scored records unless they say otherwise."""
 
+    status: Literal["ok"] = "ok"
     num_records: int = Field(ge=0)
     num_skipped: int = Field(ge=0)
     num_patients: int = Field(ge=0)
@@ -61,6 +71,9 @@ class Figures(Value):
     bits_per_byte: Metric
 
 
+Shown = Annotated[Figures | Suppressed, Field(discriminator="status")]
+
+
 class StratumValue(Value):
     """One column's value; null is a value of its own, ``label`` is how people see it."""
 
@@ -73,14 +86,15 @@ class Stratum(Value):
     """One cell of a crossing."""
 
     values: list[StratumValue]
-    figures: Figures
+    figures: Shown
 
 
 class MacroAverage(Value):
-    """Unweighted means over the strata that have scored tokens: every stratum counts the same, large or small."""
+    """Unweighted means over the published strata that have scored tokens: each counts the same, large or small."""
 
     num_strata: int = Field(ge=0)
     num_strata_without_tokens: int = Field(ge=0)
+    num_strata_suppressed: int = Field(ge=0)
     nll_per_token: Metric
     token_perplexity: Metric
 
@@ -116,13 +130,14 @@ class Ledger(Value):
     build: BuildLedger
     run: RunLedger
     num_reported: int = Field(ge=0)
+    status: Literal["ok"] = "ok"
 
 
 class Check(Value):
     """Something that was verified, and how many of it."""
 
     check: str
-    count: int = Field(ge=0)
+    count: int | Suppressed
 
 
 class Definition(Value):
@@ -158,17 +173,22 @@ class Provenance(Value):
 
 
 class Report(Document):
-    """A whole report; ``precisions`` counts the scored records by the precision of their computation."""
+    """A whole report; ``precisions`` counts the scored records by the precision of their computation.
+
+    Where the whole is suppressed, so are the ledger and all counts; where any stratum is, so are the counts of several
+    precisions, since records of unlike lengths are computed in unlike ones.
+    """
 
     kind = "exactppl.report"
 
     title: str
     model: str
-    precisions: dict[str, int]
+    min_cell: int = Field(ge=0)
+    precisions: dict[str, int | Suppressed]
     marks: list[str]
-    whole: Figures
+    whole: Shown
     crossings: list[Crossing]
-    ledger: Ledger
+    ledger: Annotated[Ledger | Suppressed, Field(discriminator="status")]
     checks: list[Check]
     method: list[Definition]
     fingerprint: dict[str, Any]

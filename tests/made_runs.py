@@ -188,9 +188,9 @@ def make_run(
     return folder
 
 
-def report_of(build: MadeBuild, run: Path, *by: str, department_names: bool = True) -> Report:
+def report_of(build: MadeBuild, run: Path, *by: str, min_cell: int = 0, department_names: bool = True) -> Report:
     """The report of a made run, by the program's own steps."""
-    shown = ReportSettings(department_names=department_names)
+    shown = ReportSettings(min_cell=min_cell, department_names=department_names)
     opened_build, opened_run = open_build(build.folder), open_run(run)
     crossings = parse_crossings(by, build.manifest.features)
     collected = collect(opened_build, opened_run)

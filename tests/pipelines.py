@@ -86,9 +86,9 @@ def score_until_killed(corpus: Path, model: Path, run: Path, *options: object, r
 
 
 def report(corpus: Path, run: Path, folder: Path, *by: str) -> dict[str, bytes]:
-    """The report's files by name."""
+    """The report's files by name, of records too few for the default threshold."""
     crossings = [argument for crossing in by for argument in ("--by", crossing)]
-    stage("aggregate", "report", corpus, run, "--out", folder, *crossings)
+    stage("aggregate", "report", corpus, run, "--out", folder, "--min-cell", "0", *crossings)
     return {name: (folder / name).read_bytes() for name in REPORT_FILES}
 
 

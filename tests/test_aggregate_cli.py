@@ -12,6 +12,7 @@ from aggregate.outputs import report_files
 from tests.commands import run_command
 from tests.made_runs import MadeBuild, MadeRecord, make_build, make_run, report_of
 
+ALL = ("--min-cell", "0")
 Capture = pytest.CaptureFixture[str]
 
 
@@ -32,7 +33,7 @@ def test_report_writes_four_files_and_prints_the_figures(
     build: MadeBuild, run: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """Exit 0, the files of the report, the overall figures and strata on stdout, and the path of the page."""
-    done = run_command(cli, ["report", build.corpus, run, "--out", tmp_path / "out"], capsys)
+    done = run_command(cli, ["report", build.corpus, run, "--out", tmp_path / "out", *ALL], capsys)
 
     assert (done.code, done.err) == (0, "")
     expected = report_files(report_of(build, run, "department", "length_band", department_names=False))
@@ -44,13 +45,13 @@ def test_report_writes_four_files_and_prints_the_figures(
 
 def test_report_as_json_is_one_object(build: MadeBuild, run: Path, tmp_path: Path, capsys: Capture) -> None:
     """--json prints the figures of report.json."""
-    arguments = ["report", build.folder, run, "--out", tmp_path / "out", "--by", "department,age_band", "--json"]
+    arguments = ["report", build.folder, run, "--out", tmp_path / "out", "--by", "department,age_band", "--json", *ALL]
 
     done = run_command(cli, arguments, capsys)
 
     printed, written = json.loads(done.out), json.loads((tmp_path / "out" / "report.json").read_bytes())["body"]
     assert printed["whole"] == written["whole"]
-    assert printed["marks"] == ["shards not encrypted"]
+    assert printed["marks"] == ["shards not encrypted", "small cells shown"]
     assert [crossing["columns"] for crossing in printed["crossings"]] == [["department", "age_band"]]
 
 
@@ -58,7 +59,7 @@ def test_second_report_is_a_no_op_and_another_needs_force(
     build: MadeBuild, run: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """The same report again exits 0 and says so; other settings exit 2 until --force is given."""
-    base: list[object] = ["report", build.corpus, run, "--out", tmp_path / "out"]
+    base: list[object] = ["report", build.corpus, run, "--out", tmp_path / "out", *ALL]
     run_command(cli, base, capsys)
 
     again = run_command(cli, base, capsys)

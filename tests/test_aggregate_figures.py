@@ -79,7 +79,7 @@ def test_macro_over_no_scored_stratum_is_undefined() -> None:
     """Without any scored stratum there is no mean."""
     found = macro([])
 
-    assert found.token_perplexity == NoNumber(status="undefined", reason="no stratum has scored tokens")
+    assert found.token_perplexity == NoNumber(status="undefined", reason="no published stratum has scored tokens")
 
 
 def test_macro_with_an_infinite_stratum_is_infinite() -> None:

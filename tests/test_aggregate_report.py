@@ -142,6 +142,7 @@ def test_limits_are_marked_in_every_text_output(tmp_path: Path) -> None:
         "build limited to 9 records",
         "run limited to the first 2 blocks",
         "shards not encrypted",
+        "small cells shown",
         "department names shown",
     ]
     assert report.ledger.run.num_beyond_limit == 9 - report.whole.num_records > 0
@@ -183,17 +184,8 @@ def test_threads_time_zone_and_locale_do_not_change_a_byte(
         "sys.exit(code or 3 * ('torch' in sys.modules))"
     )
 
-    command = [
-        sys.executable,
-        "-c",
-        program,
-        "report",
-        build.corpus,
-        run,
-        "--out",
-        tmp_path / "out",
-        "--department-names",
-    ]
+    options = ["--out", tmp_path / "out", "--department-names", "--min-cell", "0"]
+    command = [sys.executable, "-c", program, "report", build.corpus, run, *options]
     done = subprocess.run(command, env={**os.environ, **surroundings}, capture_output=True, check=False)
 
     assert done.returncode == 0
