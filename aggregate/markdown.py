@@ -107,6 +107,8 @@ def _ledger(report: Report) -> str:
         (line.stage, _plain(f"{line.sign} {line.what}".strip()), count(line.num_records))
         for line in wording.ledger_lines(report)
     ]
+    if not rows:
+        return _section("Ledger", wording.HIDDEN)
     return _section("Ledger", _table(("stage", "account", "records"), rows, numbers=(2,)))
 
 

@@ -62,6 +62,13 @@ METHOD = (
         meaning="A missing value is a stratum of its own, shown as (null); an empty one is shown as (empty).",
     ),
     Definition(
+        term="suppressed",
+        formula=None,
+        meaning="Strata of fewer records or patients than the threshold are hidden, and others with them, so that "
+        "neither sums and differences of what is published nor bounds give a hidden count. A stratum does not say "
+        "for which of the two reasons it is hidden. Macro averages are over the published strata.",
+    ),
+    Definition(
         term="infinite, undefined",
         formula=None,
         meaning="A figure that FP64 cannot hold is infinite; one over no token, word or byte is undefined. Neither is "

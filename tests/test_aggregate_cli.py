@@ -100,6 +100,7 @@ def test_settings_come_from_toml_and_flags_win(build: MadeBuild, run: Path, tmp_
     from_flag = run_command(cli, [*base, "--out", tmp_path / "b", "--by", "department"], capsys)
 
     assert [crossing["columns"] for crossing in json.loads(from_file.out)["crossings"]] == [["age_band"]]
+    assert json.loads(from_file.out)["whole"] == {"status": "suppressed"}
     (crossing,) = json.loads(from_flag.out)["crossings"]
     assert crossing["columns"] == ["department"]
     assert all(stratum["values"][0]["label"].startswith("d-") for stratum in crossing["strata"])
