@@ -83,7 +83,7 @@ def questions(atoms: Atoms, hidden: Iterable[int]) -> list[Question]:
 
 
 def unanswered(atoms: Atoms, hidden: Flags, asked: Sequence[Question]) -> list[Question]:
-    """The questions without a witness.
+    """The questions without a witness, the first for certain, those after it so far as they were tried.
 
     Args:
         atoms: All atoms and sets.
@@ -140,7 +140,7 @@ def make_problem(atoms: Atoms, hidden: Flags, scope: Integers) -> Problem:
 
 
 def _search(atoms: Atoms, problem: Problem, asked: Sequence[Question]) -> list[Question]:
-    """The questions for which no witness in scope was found: many at once first, the others one by one."""
+    """The questions left without a witness: many are tried at once, then one by one until the first that fails."""
     targets = {question: problem.indicator(question, atoms.atoms_of[question.of_set]) for question in asked}
     weights = np.random.default_rng(SEED)
     while targets:
@@ -153,6 +153,8 @@ def _search(atoms: Atoms, problem: Problem, asked: Sequence[Question]) -> list[Q
         for sign in (1.0, -1.0):
             if question in targets:
                 targets = _not_moved(problem, targets, sign * target)
+        if question in targets:
+            break
     return list(targets)
 
 
