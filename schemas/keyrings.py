@@ -1,22 +1,18 @@
 """Keyring files: what one principal holds, and nothing that it was not granted.
 
 ``FOLDER/<principal>.json`` is a sealed document of mode 0600 with the KEKs of the principal's grants. The folder of
-whoever administers keys has all files; a node gets a copy of its own one. A file that others may read, that is a link,
-or that belongs to another user is refused: it is no secret any more, or somebody else's.
+whoever administers keys has all files; a node gets a copy of its own one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from schemas.closed import CLOSED_FILE, make_closed
+from schemas.closed import CLOSED_FILE, make_closed, read_closed
 from schemas.documents import Document, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keys import KEK_ID, KEY_BYTES
@@ -69,8 +65,12 @@ def read_keyring(path: Path) -> Keyring:
         UsageError: it is a link or no file, others may read or write it, or it is another user's.
         IntegrityError: it is damaged, or another principal's than its name says.
     """
-    with _opened_closed(path) as descriptor:
-        content = _whole(descriptor, path)
+    content = read_closed(
+        path,
+        what="keyring",
+        absent="ask for one, and name its folder and your principal",
+        max_bytes=MAX_KEYRING_BYTES,
+    )
     keyring = parse_document(content, Keyring, label(path))
     if path.name != f"{keyring.principal}.json":
         raise IntegrityError(f"{label(path)}: the keyring of another principal than its name says; restore the file")
@@ -102,41 +102,3 @@ def principals_in(folder: Path) -> list[str]:
     except OSError as error:
         raise AccessDeniedError(f"{label(folder)}: {os.strerror(error.errno or 0)}; run as its owner") from None
     return sorted(name for name in names if re.fullmatch(PRINCIPAL, name))
-
-
-@contextmanager
-def _opened_closed(path: Path) -> Iterator[int]:
-    """The open file, judged by what was opened and not by what has its name a moment later."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise AccessDeniedError(
-            f"{label(path)}: no such keyring; ask for one, and name its folder and your principal"
-        ) from None
-    except OSError as error:
-        if path.is_symlink():
-            raise UsageError(f"{label(path)}: a link, not a keyring file; put the file itself there") from None
-        raise AccessDeniedError(f"{label(path)}: {os.strerror(error.errno or 0)}; run as its owner") from None
-    try:
-        _require_closed(os.fstat(descriptor), path)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _require_closed(status: os.stat_result, path: Path) -> None:
-    mode = stat.S_IMODE(status.st_mode)
-    if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"{label(path)}: no regular file; put the keyring file there")
-    if mode & 0o077:
-        raise UsageError(f"{label(path)}: mode is {mode:04o}, others may use the keys; set 0600, and rotate the keys")
-    if status.st_uid not in (os.geteuid(), 0):
-        raise UsageError(f"{label(path)}: belongs to another user; a keyring must be its user's own")
-
-
-def _whole(descriptor: int, path: Path) -> bytes:
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        content = file.read(MAX_KEYRING_BYTES + 1)
-    if len(content) > MAX_KEYRING_BYTES:
-        raise IntegrityError(f"{label(path)}: over {MAX_KEYRING_BYTES} bytes, no keyring; restore the file")
-    return content

@@ -52,7 +52,7 @@ def test_loose_mode_is_refused(tmp_path: Path, mode: int) -> None:
     path = a_keyring(tmp_path)
     path.chmod(mode)
 
-    with pytest.raises(UsageError, match=f"mode is {mode:04o}, others may use the keys; set 0600"):
+    with pytest.raises(UsageError, match=f"mode is {mode:04o}, others may use this keyring; set 0600"):
         read_keyring(path)
 
 
