@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from schemas.documents import Value
-from schemas.errors import UsageError
+from schemas.errors import IntegrityError, UsageError
 
 KEY_BYTES = 32
 SCRATCH = "scratch"
@@ -99,3 +99,14 @@ def require_kek_id(kek_id: str) -> None:
     """
     if not re.fullmatch(KEK_ID, kek_id):
         raise UsageError("key: no id of a KEK; write DEPARTMENT_CODE/text, DEPARTMENT_CODE/results or scratch")
+
+
+def sound_data_key(key: bytes, *, where: str) -> bytes:
+    """What was unwrapped, if it can be a data key.
+
+    Raises:
+        IntegrityError: it has another length.
+    """
+    if len(key) != KEY_BYTES:
+        raise IntegrityError(f"{where}: the wrapped key has {len(key)} bytes, not {KEY_BYTES}; restore the file")
+    return key

@@ -18,7 +18,7 @@ from typing import Any
 
 from schemas.aws_kms import AwsSettings, Kms
 from schemas.errors import IntegrityError
-from schemas.keys import KEY_BYTES, Context, DataKey, WrappedKey, require_kek_id
+from schemas.keys import Context, DataKey, WrappedKey, require_kek_id, sound_data_key
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AwsKeys:
             KeySpec="AES_256",
             EncryptionContext=dict(context),
         )
-        return DataKey(_sound(answer["Plaintext"], kek_id), self._wrapped(answer, kek_id))
+        return DataKey(sound_data_key(answer["Plaintext"], where=f"key {kek_id}"), self._wrapped(answer, kek_id))
 
     def decrypt(self, wrapped: WrappedKey, context: Context) -> bytes:
         """The data key, if the service grants Decrypt on the version that wrapped it."""
@@ -52,7 +52,7 @@ class AwsKeys:
             CiphertextBlob=_blob(wrapped),
             EncryptionContext=dict(context),
         )
-        return _sound(answer["Plaintext"], wrapped.kek_id)
+        return sound_data_key(answer["Plaintext"], where=f"key {wrapped.kek_id}")
 
     def rewrap(self, wrapped: WrappedKey, context: Context) -> WrappedKey:
         """The same data key under the newest version; it does not leave the service (ReEncrypt)."""
@@ -118,9 +118,3 @@ def _blob(wrapped: WrappedKey) -> bytes:
         return base64.b64decode(wrapped.ciphertext, validate=True)
     except (binascii.Error, ValueError):
         raise IntegrityError(f"key {wrapped.kek_id}: the wrapped key is no base64; restore the file") from None
-
-
-def _sound(key: bytes, kek_id: str) -> bytes:
-    if len(key) != KEY_BYTES:
-        raise IntegrityError(f"key {kek_id}: the wrapped key has {len(key)} bytes, not {KEY_BYTES}; restore the file")
-    return key

@@ -76,6 +76,11 @@ def load_settings(
         raise UsageError(_all_errors(error, section, origins)) from None
 
 
+def secret_variable(name: str) -> str | None:
+    """A secret that the environment holds; it is no setting, since settings are shown where they are wrong."""
+    return os.environ.get(name)
+
+
 def _toml_section(path: Path, section: str) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -11,10 +11,11 @@ from threading import Thread
 
 @dataclass
 class Answers:
-    """What is answered next, the last one for ever, and what was asked."""
+    """What is answered next, the last one for ever, with which headers, and what was asked."""
 
     port: int = 0
     told: list[tuple[int, bytes]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
     asked: list[bytes] = field(default_factory=list)
 
     @property
@@ -35,6 +36,8 @@ def answering() -> Iterator[Answers]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
+            for name, value in answers.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
