@@ -4,8 +4,9 @@ Each version of a KEK is a KMS key of its own, since the service's own rotation 
 none. Aliases lead to them: ``alias/<prefix>/<kek_id>/v<version>`` to each version, and ``alias/<prefix>/<kek_id>`` to
 the newest; the description of a key is its first alias. The context of a wrapping is KMS's encryption context.
 
-Tested against moto, which checks contexts, aliases and ciphertexts as KMS does, and against an HTTP server that gives
-the refusals of the API reference. Not tested against AWS itself: moto enforces neither grants nor disabled keys.
+Tested against moto, which refuses another context, a changed ciphertext, and another key for Decrypt, and against an
+HTTP server that gives the refusals of the API reference. Not tested against AWS itself: moto enforces neither grants nor
+disabled keys, and does not compare the source key of ReEncrypt; the tests show that the requests name them.
 """
 
 from __future__ import annotations

@@ -162,6 +162,24 @@ def test_decrypt_tells_the_service_key_and_context(server: Answers, refusing: Aw
     }
 
 
+def test_rewrap_tells_the_service_both_keys_and_contexts(server: Answers, refusing: AwsKeys) -> None:
+    """KMS refuses a source key that is not the one of the wrapping, which moto does not check."""
+    newest = {"KeyId": "key-2", "CiphertextBlob": base64.b64encode(b"rewrapped").decode()}
+    described = {"KeyMetadata": {"KeyId": "key-2", "Description": f"exactppl/{TEXT}/v2"}}
+    server.told = [(200, json.dumps(answer).encode()) for answer in (newest, described)]
+
+    rewrapped = refusing.rewrap(WRAPPED, SHARD)
+
+    assert json.loads(server.asked[-2]) == {
+        "CiphertextBlob": WRAPPED.ciphertext,
+        "SourceKeyId": f"alias/exactppl/{TEXT}/v1",
+        "SourceEncryptionContext": SHARD,
+        "DestinationKeyId": f"alias/exactppl/{TEXT}",
+        "DestinationEncryptionContext": SHARD,
+    }
+    assert (rewrapped.version, base64.b64decode(rewrapped.ciphertext)) == (2, b"rewrapped")
+
+
 def test_key_of_another_length_is_refused(server: Answers, refusing: AwsKeys) -> None:
     """What the service unwrapped must be a data key of ours."""
     server.told = [(200, json.dumps({"Plaintext": base64.b64encode(bytes(16)).decode()}).encode())]

@@ -286,6 +286,29 @@ def test_policies_are_exactly_those_that_are_meant(root: Vault, standin: VaultSt
     assert policy_name("reader", prefix) not in standin.policies
 
 
+def test_reader_opens_and_makes_nothing_and_a_builder_does_both(
+    root: Vault, standin: VaultStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service enforces it, by the token alone."""
+    administration = VaultAdministration(root, frozenset({"builder"}))
+    administration.make_kek(TEXT)
+    keys = {}
+    for principal in ("reader", "builder"):
+        administration.set_grants(principal, None, [TEXT])
+        monkeypatch.setenv(principal, f"hvs.{principal}")
+        standin.tokens[f"hvs.{principal}"] = [policy_name(principal, root.settings.prefix)]
+        keys[principal] = VaultKeys(Vault(root.settings.model_copy(update={"token_variable": principal})))
+
+    made = keys["builder"].generate_data_key(TEXT, SHARD)
+    again = keys["builder"].rewrap(made.wrapped, SHARD)
+
+    assert [keys[principal].decrypt(again, SHARD) for principal in keys] == [made.plaintext] * 2
+    with pytest.raises(AccessDeniedError, match="Vault refuses"):
+        keys["reader"].generate_data_key(TEXT, SHARD)
+    with pytest.raises(AccessDeniedError, match="Vault refuses"):
+        keys["reader"].rewrap(made.wrapped, SHARD)
+
+
 def test_corpora_of_one_engine_share_neither_keys_nor_policies() -> None:
     """Names that would run together do not: ``a`` with ``b-c`` is not ``a-b`` with ``c``."""
     prefixes = ["a", "a-b", "a-d-00000000000a", "a-d-00000000000a-text"]
@@ -353,7 +376,7 @@ def test_debugging_output_shows_no_key_and_no_token(root: Vault, caplog: pytest.
     """Libraries log requests at level DEBUG; which ones they may, what is in them not."""
     VaultAdministration(root).make_kek(TEXT)
 
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="urllib3"):
         made = VaultKeys(root).generate_data_key(TEXT, SHARD)
         opened = VaultKeys(root).decrypt(made.wrapped, SHARD)
 
