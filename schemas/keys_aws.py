@@ -5,8 +5,8 @@ none. Aliases lead to them: ``alias/<prefix>/<kek_id>/v<version>`` to each versi
 the newest; the description of a key is its first alias. The context of a wrapping is KMS's encryption context.
 
 Tested against moto, which refuses another context, a changed ciphertext, and another key for Decrypt, and against an
-HTTP server that gives the refusals of the API reference. Not tested against AWS itself: moto enforces neither grants nor
-disabled keys, and does not compare the source key of ReEncrypt; the tests show that the requests name them.
+HTTP server that gives the refusals of the API reference. Not tested against AWS itself: moto enforces neither grants
+nor disabled keys and does not compare the source key of ReEncrypt, so tests show only that the right calls are made.
 """
 
 from __future__ import annotations
