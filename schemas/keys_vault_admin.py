@@ -52,7 +52,7 @@ class VaultAdministration:
         return True
 
     def rotate_kek(self, kek_id: str) -> None:
-        """Let the engine make the next version."""
+        """Let the engine make the next version; a request that is repeated after a failure may make one more."""
         self._require(kek_id)
         self.vault.call("POST", f"{self._key_path(kek_id)}/rotate", where=f"key {kek_id}")
 
