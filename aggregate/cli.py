@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from schemas.access_options import ACCEPT_PLAINTEXT, ACCESS_OPTIONS, access_options, reader_access
 from schemas.console import NamedPath, emit, notice, output_options
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
     from aggregate.collect import Collected
     from aggregate.runs import Run
+    from schemas.access import Access
     from schemas.folders import Build
 
 FOLDER = NamedPath(path_type=Path)
@@ -45,6 +47,7 @@ def cli() -> None:
 @click.option("--department-names", is_flag=True, default=None, help="Show departments by name, not by opaque code.")
 @click.option("--force", is_flag=True, help="Replace another report in DIR.")
 @click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with an [aggregate] table.")
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
 def report(build: Path, run: Path, **options: Any) -> None:
     """Verify everything, then write report.json, report.html, report.md and strata.parquet."""
@@ -59,7 +62,8 @@ def report(build: Path, run: Path, **options: Any) -> None:
     setup_logging(options["verbose"])
     flags = {"by": options["by"], "min_cell": options["min_cell"], "department_names": options["department_names"]}
     settings = load_settings(ReportSettings, "aggregate", flags=flags, config_file=options["config"])
-    opened_build, opened_run = _open(build, run)
+    access = reader_access(build, **{name: options[name] for name in ACCESS_OPTIONS})
+    opened_build, opened_run = _open(build, run, access)
     require_outside(options["out"], (opened_build.folder, opened_run.folder))
     crossings = parse_crossings(settings.by, opened_build.manifest.features)
     collected = _collect(opened_build, opened_run)
@@ -74,15 +78,16 @@ def report(build: Path, run: Path, **options: Any) -> None:
 @cli.command()
 @click.argument("build", type=FOLDER)
 @click.argument("run", type=FOLDER)
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
-def verify(build: Path, run: Path, *, as_json: bool, verbose: int) -> None:
+def verify(build: Path, run: Path, *, as_json: bool, verbose: int, **options: Any) -> None:
     """Check every seal, the exact cover, the totals and the ledger; write nothing."""
     from aggregate.report import marks
     from aggregate.terminal import check_lines
     from schemas.logs import setup_logging
 
     setup_logging(verbose)
-    opened_build, opened_run = _open(build, run)
+    opened_build, opened_run = _open(build, run, reader_access(build, **options))
     collected = _collect(opened_build, opened_run)
     checks = {**collected.checks, **collected.layout_checks}
     found = marks(opened_build, opened_run)
@@ -90,11 +95,12 @@ def verify(build: Path, run: Path, *, as_json: bool, verbose: int) -> None:
     emit(result, check_lines(checks, found), as_json=as_json)
 
 
-def _open(build: Path, run: Path) -> tuple[Build, Run]:
+def _open(build: Path, run: Path, access: Access | None) -> tuple[Build, Run]:
     from aggregate.runs import open_run
     from schemas.folders import open_build
 
-    return open_build(build), open_run(run)
+    opened = open_build(build, access)
+    return opened, open_run(run, access)
 
 
 def _collect(build: Build, run: Run) -> Collected:

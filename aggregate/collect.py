@@ -17,6 +17,7 @@ from aggregate.blocks import read_sealed_partial, require_same_records
 from aggregate.cover import expected_blocks, match_files, require_exact_cover
 from aggregate.records import as_records, no_records
 from aggregate.runs import DOCUMENTS, Run, check_entries, check_statuses, require_build
+from schemas.audit_logs import require_heads
 from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import PartialEntry, RunTotals
@@ -84,6 +85,7 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
     checks = {f"build: {name} as sealed": count for name, count in verify_build(build, deep=False).items()}
     check_entries(run)
     num_ranks = check_statuses(run)
+    num_logs = require_heads(run.folder, run.manifest.audit)
     claims = claimed_blocks(build, run)
     blocks = []
     for block in verified_blocks(build, run, claims):
@@ -103,7 +105,7 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
         skipped=skipped,
         precisions=add_counts(block.precisions for block in blocks),
         checks=checks,
-        layout_checks={"run: rank status files": num_ranks},
+        layout_checks={"run: rank status files": num_ranks, "run: audit logs with their signed heads": num_logs},
     )
 
 
@@ -128,10 +130,9 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
         IntegrityError: names the partial or shard and what is wrong with it.
     """
     shards = {shard.shard_id: shard for shard in build.manifest.shards}
-    features = build.manifest.features
     for claim in claims:
         shard = shards[claim.key.shard_id]
-        table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, features=features)
+        table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, build=build)
         require_same_records(table, shard.blocks[claim.key.block], where=label(claim.file.path))
         yield Block(
             records=as_records(table, shard.department),

@@ -15,7 +15,7 @@ EMPTY_LABEL = "(empty)"
 def department_labels(build: Build, *, names: bool) -> dict[str, str]:
     """Label of each department's code: its name from its own view where names are shown, or the code again."""
     codes = [entry.code for entry in build.manifest.departments]
-    return {code: label_of(build.view(code).name) if names else code for code in codes}
+    return {code: label_of(build.department_name(code)) if names else code for code in codes}
 
 
 def labelled(columns: Sequence[str], key: Sequence[str | None], departments: Mapping[str, str]) -> list[StratumValue]:

@@ -6,10 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.canonical import canonical_json
+from schemas.access import Access
+from schemas.canonical import MAX_JSON_BYTES, canonical_json
 from schemas.documents import parse_document, read_document
 from schemas.errors import IntegrityError, UsageError
 from schemas.manifests import (
+    AUDIT_FOLDER,
     COMPLETE_FILE,
     LOCK_FILE,
     PARTIALS_FOLDER,
@@ -20,11 +22,12 @@ from schemas.manifests import (
     RunHeader,
     RunManifest,
 )
-from schemas.seals import label, read_verified
+from schemas.seals import label, opened, read_verified
+from schemas.signing import SUFFIX
 
 DOCUMENTS = (RUN_FILE, COMPLETE_FILE)
-SIDE_FILES = (LOCK_FILE,)
-FOLDERS = (PARTIALS_FOLDER, STATUS_FOLDER)
+SIDE_FILES = (LOCK_FILE, f"{COMPLETE_FILE}{SUFFIX}")
+FOLDERS = (AUDIT_FOLDER, PARTIALS_FOLDER, STATUS_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class Run:
         return label(self.folder / COMPLETE_FILE)
 
 
-def open_run(folder: Path) -> Run:
-    """Open a finished run.
+def open_run(folder: Path, access: Access | None = None) -> Run:
+    """Open a finished run; with a principal's keyring, one that somebody whom it knows has signed.
 
     Raises:
         UsageError: the folder holds no run.
@@ -53,7 +56,11 @@ def open_run(folder: Path) -> Run:
         if not header_path.exists():
             raise UsageError(f"{label(folder)}: no run here; name the folder that scoring wrote")
         raise IntegrityError(f"{label(complete)}: no such file, the run is incomplete; run scoring again to finish it")
-    manifest = read_document(complete, RunManifest)
+    with opened(complete) as file:
+        content = file.read(MAX_JSON_BYTES + 1)
+    if access is not None:
+        access.require_signed(complete, content, by=access.signers)
+    manifest = parse_document(content, RunManifest, label(complete))
     header = parse_document(read_verified(header_path, manifest.header), RunHeader, label(header_path))
     if header.run_id != manifest.run_id:
         raise IntegrityError(f"{label(header_path)}: belongs to another run than {COMPLETE_FILE}; restore the folder")

@@ -95,7 +95,8 @@ def _make(options: argparse.Namespace) -> dict[str, Any]:
     from schemas.documents import write_document
     from schemas.seals import publish_with, seal_bytes
     from sharding.records import key_schema
-    from sharding.scratch import ScanReceipt, Survey, SurveyedBlock, SurveyedFile, receipt_path
+    from sharding.scratch import receipt_path
+    from sharding.scratch_documents import ScanReceipt, Survey, SurveyedBlock, SurveyedFile
 
     settings, scratch = _settings(options.group), _scratch(options.work)
     schema = key_schema(settings)
@@ -162,7 +163,7 @@ def _array(values: np.ndarray[Any, Any], kind: Any) -> Any:
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
     from schemas.documents import read_document
     from sharding.plan import make_plan
-    from sharding.scratch import Survey
+    from sharding.scratch_documents import Survey
 
     scratch = _scratch(options.work)
     survey = read_document(scratch.survey(), Survey)

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from schemas.documents import Value
 from schemas.errors import UsageError
 from schemas.keyrings import PRINCIPAL
-from schemas.manifests import SHA256
+from schemas.patterns import SHA256
 
 Action = Literal[
     "build",

@@ -1,7 +1,8 @@
 """Keyring files: what one principal holds, and nothing that it was not granted.
 
-``FOLDER/<principal>.json`` is a sealed document of mode 0600 with the KEKs of the principal's grants. The folder of
-whoever administers keys has all files; a node gets a copy of its own one.
+``FOLDER/<principal>.json`` is a sealed document of mode 0600 with the KEKs of the principal's grants, the key by which
+it signs, and the public keys by which it knows what others have signed. The folder of whoever administers keys has all
+files; a node gets a copy of its own one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from schemas.closed import CLOSED_FILE, make_closed, read_closed
-from schemas.documents import Document, document_bytes, parse_document
+from schemas.documents import Document, Value, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keys import KEK_ID, KEY_BYTES
 from schemas.seals import label, publish, wrapped_write
@@ -23,13 +24,29 @@ MAX_KEYRING_BYTES = 1 << 24
 _HEX_KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
+class Signer(Value):
+    """Whose signatures are believed: Ed25519 public key in hex, and whether of builds and keys or of runs only."""
+
+    public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    may_build: bool
+
+
 class Keyring(Document):
-    """The KEKs of one principal: ``keks[kek_id][version]`` is a key of 32 bytes in hex; versions count from 1."""
+    """What one principal holds.
+
+    Attributes:
+        principal: Its name.
+        keks: ``keks[kek_id][version]`` is a key of 32 bytes in hex; versions count from 1.
+        seed: Of its Ed25519 signing key, in hex.
+        signers: By principal.
+    """
 
     kind = "exactppl.keyring"
 
     principal: str = Field(pattern=PRINCIPAL)
     keks: dict[str, dict[int, str]] = Field(default_factory=dict, repr=False)
+    seed: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", repr=False)
+    signers: dict[str, Signer] = Field(default_factory=dict)
 
     @field_validator("keks")
     @classmethod

@@ -26,6 +26,7 @@ from schemas.errors import IntegrityError, UsageError
 KEY_BYTES = 32
 SCRATCH = "scratch"
 Purpose = Literal["text", "results"]
+PURPOSES: tuple[Purpose, ...] = ("text", "results")
 KEK_ID = r"^(d-[0-9a-f]{12}/(text|results)|scratch)$"
 
 Context = Mapping[str, str]

@@ -148,7 +148,9 @@ class LocalAdministration:
         return keks[kek_id]
 
     def _write(self, principal: str, keks: Keks) -> None:
-        write_keyring(self.folder, Keyring(principal=principal, keks=keks))
+        is_there = principal in principals_in(self.folder)
+        held = read_keyring(keyring_path(self.folder, principal)) if is_there else Keyring(principal=principal)
+        write_keyring(self.folder, held.model_copy(update={"keks": keks}))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -6,15 +6,23 @@ A build folder::
     CORPUS/secret/record-id.key                 32 random bytes as hex, mode 0600, never leaves the corpus' owner
     CORPUS/builds/<build_id>/manifest.json      BuildManifest
     CORPUS/builds/<build_id>/views/<code>.json  DepartmentView, one per department
+    CORPUS/builds/<build_id>/keys/<code>.json.dsse
+                                                DepartmentKeys (schemas.build_keys), replaced when keys are rotated
     CORPUS/builds/<build_id>/shards/<code>/<shard_id>.parquet
     CORPUS/builds/<build_id>/COMMITTED          Commit: seals of the manifest and the views, written last
+    CORPUS/audit/corpus.jsonl                   events of builds and keys (schemas.audit); COMMITTED names its head
+    CORPUS/policy.json.dsse                     Policy (schemas.policy): who may do what
     CORPUS/refused/<build_id>.json              Refusal: the ledger of a build that was not made
+
+COMMITTED and the views of an encrypted build have their signature beside them, as ``<file>.dsse``; so has RUN/COMPLETE.
+The wrapped keys and the policy, which may be replaced, stand within theirs.
 
 A run folder::
 
     RUN/run.json                                RunHeader, written before the first forward pass
     RUN/partials/rank-00003/<shard_id>.<block>.<xxh3_128>.parquet
     RUN/status/rank-00003.json                  RankStatus, replaced while the rank works (side file: has a clock)
+    RUN/audit/rank-00003.jsonl                  what a rank read; COMPLETE names the heads
     RUN/lock                                    empty; held by the job that writes here (side file)
     RUN/COMPLETE                                RunManifest: exact totals and every partial's seal, written last
 """
@@ -25,7 +33,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from schemas.audit_events import AuditHead
+from schemas.balance import Balance
 from schemas.documents import Document, Value
+from schemas.ledgers import BuildLedger, PhiCount, SideLedger
+from schemas.patterns import CODE, RELATIVE_PATH, SHA256, SHARD_ID
 from schemas.seals import Seal
 
 CURRENT_FILE = "CURRENT"
@@ -38,14 +50,11 @@ BUILDS_FOLDER = "builds"
 REFUSED_FOLDER = "refused"
 SHARDS_FOLDER = "shards"
 VIEWS_FOLDER = "views"
+KEYS_FOLDER = "keys"
+AUDIT_FOLDER = "audit"
+POLICY_FILE = "policy.json.dsse"
 PARTIALS_FOLDER = "partials"
 STATUS_FOLDER = "status"
-
-SHA256 = r"^[0-9a-f]{64}$"
-CODE = r"^d-[0-9a-f]{12}$"
-SHARD_ID = r"^d-[0-9a-f]{12}-[0-9]{5}$"
-_PATH_PART = r"[A-Za-z0-9](\.?[A-Za-z0-9_-])*"  # a dot stands between other characters only: no "..", no hidden file
-RELATIVE_PATH = rf"^{_PATH_PART}(/{_PATH_PART})*$"
 
 
 class InputFile(Value):
@@ -53,37 +62,6 @@ class InputFile(Value):
 
     seal: Seal
     num_read: int = Field(ge=0)
-
-
-class BuildLedger(Value):
-    """read = kept + duplicates + rejected, each by reason."""
-
-    num_read: int = Field(ge=0)
-    num_kept: int = Field(ge=0)
-    duplicates: dict[str, int]
-    rejected: dict[str, int]
-
-    @property
-    def balances(self) -> bool:
-        """Every record that was read is accounted for."""
-        return self.num_read == self.num_kept + sum(self.duplicates.values()) + sum(self.rejected.values())
-
-
-class SideLedger(Value):
-    """Rows of the files that say more about notes, and those of them that could not be read, by reason.
-
-    They are no records, so they are in no ``BuildLedger``.
-    """
-
-    num_read: int = Field(default=0, ge=0)
-    rejected: dict[str, int] = Field(default_factory=dict)
-
-
-class PhiCount(Value):
-    """What has the form of an identifier of one kind: stretches of text, and records with at least one."""
-
-    findings: int = Field(ge=0)
-    records: int = Field(ge=0)
 
 
 class BlockEntry(Value):
@@ -101,7 +79,7 @@ class BlockEntry(Value):
 
 
 class ShardEntry(Value):
-    """One Parquet file of one department."""
+    """One Parquet file of one department; ``key_check`` knows its data key again (``schemas.ciphers.key_check``)."""
 
     shard_id: str = Field(pattern=SHARD_ID)
     path: str = Field(pattern=RELATIVE_PATH)
@@ -110,6 +88,7 @@ class ShardEntry(Value):
     estimated_tokens: int = Field(ge=0)
     seal: Seal
     content_digest: str = Field(pattern=SHA256)
+    key_check: str | None = Field(default=None, pattern=SHA256)
     blocks: list[BlockEntry] = Field(min_length=1)
 
 
@@ -122,41 +101,15 @@ class DepartmentEntry(Value):
     estimated_tokens: int = Field(ge=0)
 
 
-class DepartmentBalance(Value):
-    """How even the shards of one department are.
-
-    ``total_variation`` is that of the shard whose case mix is furthest from the department's: half the sum over all
-    strata of the differences of their shares. ``chi_square`` is Pearson's statistic for equal case mixes.
-    """
-
-    code: str = Field(pattern=CODE)
-    num_shards: int = Field(gt=0)
-    num_strata: int = Field(gt=0)
-    token_max_over_mean: float = Field(ge=1)
-    total_variation: float = Field(ge=0, le=1)
-    chi_square: float = Field(ge=0)
-    degrees_of_freedom: int = Field(ge=0)
-
-
-class RankBalance(Value):
-    """How even so many ranks would be that share the blocks longest first; ``total_variation`` from the whole build."""
-
-    num_ranks: int = Field(gt=0)
-    token_max_over_mean: float = Field(ge=1)
-    total_variation: float = Field(ge=0, le=1)
-
-
-class Balance(Value):
-    """Estimated tokens and case mix, as they were planned."""
-
-    departments: list[DepartmentBalance]
-    ranks: list[RankBalance]
+Encryption = Literal["none", "parquet-aes-256-gcm"]
 
 
 class BuildManifest(Document):
     """Everything a reader may trust about a build.
 
-    ``phi`` counts by kind, and under ``any``; it says nothing unless ``phi_scanned``.
+    ``phi`` counts by kind, and under ``any``; it says nothing unless ``phi_scanned``. ``policy_digest`` is that of the
+    policy when the build was made; ``results_checks`` knows each department's key for losses again; ``merkle_root`` is
+    that of the canonical entries of ``shards``, in their order.
     """
 
     kind = "exactppl.build"
@@ -169,7 +122,10 @@ class BuildManifest(Document):
     inputs_digest: str = Field(pattern=SHA256)
     schema_fingerprint: str = Field(pattern=SHA256)
     features: list[str]
-    encryption: Literal["none"]
+    encryption: Encryption
+    policy_digest: str | None = Field(default=None, pattern=SHA256)
+    results_checks: dict[str, str] = Field(default_factory=dict)
+    merkle_root: str = Field(pattern=SHA256)
     limited_to: int | None
     ledger: BuildLedger
     side_rows: SideLedger = SideLedger()
@@ -206,17 +162,30 @@ class Refusal(Document):
     phi: dict[str, PhiCount] = Field(default_factory=dict)
 
 
+class ShardProof(Value):
+    """That a shard's entry is one of the build's (``schemas.merkle``): its place among all, and hashes on the way."""
+
+    index: int = Field(ge=0)
+    path: list[str]
+
+
 class DepartmentView(Document):
-    """What a node that was granted one department may see of a build."""
+    """What a node that was granted one department may see of a build.
+
+    In an encrypted build ``name`` is null and ``sealed_name`` holds it under the department's key for losses. The
+    proofs, one per shard, hold against the root and the number of shards in COMMITTED.
+    """
 
     kind = "exactppl.department-view"
 
     build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
     code: str = Field(pattern=CODE)
     name: str | None
+    sealed_name: str | None = None
     ledger: BuildLedger
     phi: dict[str, PhiCount] = Field(default_factory=dict)
     shards: list[ShardEntry]
+    proofs: list[ShardProof]
 
 
 class Commit(Document):
@@ -227,6 +196,9 @@ class Commit(Document):
     build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
     manifest: Seal
     views: dict[str, Seal]
+    merkle_root: str = Field(pattern=SHA256)
+    num_shards: int = Field(ge=0)
+    audit: dict[str, AuditHead] = Field(default_factory=dict)
 
 
 class RunHeader(Document):
@@ -276,6 +248,7 @@ class RunManifest(Document):
     totals: RunTotals
     partials: list[PartialEntry]
     num_ranks: int = Field(gt=0)
+    audit: dict[str, AuditHead] = Field(default_factory=dict)
 
 
 RankState = Literal["starting", "scoring", "waiting", "done", "stopped", "failed"]

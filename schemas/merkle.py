@@ -18,15 +18,10 @@ def merkle_root(leaves: Sequence[bytes]) -> str:
     return _root([_leaf(leaf) for leaf in leaves]).hex()
 
 
-def merkle_proof(leaves: Sequence[bytes], index: int) -> list[str]:
-    """The hex hashes of the neighbours on the way from a leaf to the root, nearest first (RFC 9162, 2.1.3.1).
-
-    Raises:
-        IndexError: there is no such leaf.
-    """
-    if not 0 <= index < len(leaves):
-        raise IndexError(index)
-    return [part.hex() for part in _path([_leaf(leaf) for leaf in leaves], index)]
+def merkle_proofs(leaves: Sequence[bytes]) -> list[list[str]]:
+    """For each leaf, the hex hashes of the neighbours on its way to the root, nearest first (RFC 9162, 2.1.3.1)."""
+    _, paths = _paths([_leaf(leaf) for leaf in leaves])
+    return [[part.hex() for part in path] for path in paths]
 
 
 def proves(leaf: bytes, index: int, num_leaves: int, *, proof: Sequence[str], root: str) -> bool:
@@ -68,13 +63,13 @@ def _root(hashes: Sequence[bytes]) -> bytes:
     return _node(_root(hashes[:half]), _root(hashes[half:]))
 
 
-def _path(hashes: Sequence[bytes], index: int) -> list[bytes]:
-    if len(hashes) == 1:
-        return []
+def _paths(hashes: Sequence[bytes]) -> tuple[bytes, list[list[bytes]]]:
+    """The root, and the way of each leaf."""
+    if len(hashes) <= 1:
+        return _root(hashes), [[] for _ in hashes]
     half = _half(len(hashes))
-    if index < half:
-        return [*_path(hashes[:half], index), _root(hashes[half:])]
-    return [*_path(hashes[half:], index - half), _root(hashes[:half])]
+    (left, lefts), (right, rights) = _paths(hashes[:half]), _paths(hashes[half:])
+    return _node(left, right), [[*path, right] for path in lefts] + [[*path, left] for path in rights]
 
 
 def _half(count: int) -> int:

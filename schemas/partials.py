@@ -2,7 +2,9 @@
 
 The file name is ``<shard_id>.<block>.<xxh3_128>.parquet``, where the digest is that of the file's bytes, so a partial
 appears together with its seal in one atomic step, and a short, flipped or swapped file is known by its name alone. The
-run and block that it belongs to stand in the Parquet key-value metadata too, under the same digest.
+run and block that it belongs to stand in the Parquet key-value metadata too, under the same digest. Of an encrypted
+build it is ``….parquet.sealed``: the same file under a key of this block and run (``schemas.build_keys.partial_key``,
+AES-256-GCM-SIV), so that equal rows still give an equal file.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from schemas.build_keys import partial_key
+from schemas.ciphers import opened_content, sealed_content
 from schemas.errors import IntegrityError
 from schemas.manifests import PARTIALS_FOLDER
 from schemas.seals import TEMPORARY_PREFIX, Seal, label, opened, publish, seal_bytes
 from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, check, feature_columns, partial_schema
 from schemas.tally import ExactSum, Tally
 
-PARTIAL_NAME = re.compile(r"(?P<shard>d-[0-9a-f]{12}-[0-9]{5})\.(?P<block>[0-9]{5})\.(?P<digest>[0-9a-f]{32})\.parquet")
+PARTIAL_NAME = re.compile(
+    r"(?P<shard>d-[0-9a-f]{12}-[0-9]{5})\.(?P<block>[0-9]{5})\.(?P<digest>[0-9a-f]{32})\.parquet(?P<sealed>\.sealed)?"
+)
 RANK_FOLDER = re.compile(r"rank-[0-9]{5}")
 
 
@@ -36,6 +42,11 @@ class BlockKey:
 
     shard_id: str
     block: int
+
+    @property
+    def department(self) -> str:
+        """Code of the block's department."""
+        return self.shard_id.rpartition("-")[0]
 
     def __str__(self) -> str:
         """As in messages and partial names."""
@@ -50,14 +61,28 @@ class PartialFile:
     path: Path
     digest: str
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is encrypted."""
+        return self.path.suffix == ".sealed"
+
 
 def rank_folder(run: Path, rank: int) -> Path:
     """Where a rank writes its partials."""
     return run / PARTIALS_FOLDER / f"rank-{rank:05d}"
 
 
-def write_partial(folder: Path, table: pa.Table, *, run_id: str, key: BlockKey) -> PartialFile:
+def write_partial(
+    folder: Path, table: pa.Table, *, run_id: str, key: BlockKey, results_key: bytes | None = None
+) -> PartialFile:
     """Publish the partial of one block; equal rows give an equal file.
+
+    Args:
+        folder: Of the rank.
+        table: Rows of ``partial_schema``.
+        run_id: Of the run.
+        key: Of the block.
+        results_key: Data key of the department's losses; without, the partial is in the clear.
 
     Raises:
         IntegrityError: the table breaks ``partial_schema`` or the rules of its rows.
@@ -69,9 +94,12 @@ def write_partial(folder: Path, table: pa.Table, *, run_id: str, key: BlockKey) 
     tagged = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
     sink = io.BytesIO()
     pq.write_table(tagged, sink, compression="zstd", version="2.6", store_schema=True)
-    content = sink.getvalue()
+    content, suffix = sink.getvalue(), "parquet"
+    if results_key is not None:
+        secret = partial_key(results_key, run_id, str(key))
+        content, suffix = sealed_content(content, secret, bound_to=_place(run_id, key)), "parquet.sealed"
     digest = xxhash.xxh3_128_hexdigest(content)
-    path = folder / f"{key}.{digest}.parquet"
+    path = folder / f"{key}.{digest}.{suffix}"
     publish(path, content)
     return PartialFile(key=key, path=path, digest=digest)
 
@@ -93,13 +121,16 @@ def list_partials(run: Path) -> list[PartialFile]:
     return sorted(found, key=lambda partial: (partial.key, partial.path.name))
 
 
-def read_partial(partial: PartialFile, *, run_id: str, features: list[str]) -> tuple[pa.Table, Seal]:
+def read_partial(
+    partial: PartialFile, *, run_id: str, features: list[str], results_key: bytes | None = None
+) -> tuple[pa.Table, Seal]:
     """The verified rows of a partial.
 
     Args:
         partial: From ``list_partials``.
         run_id: The run it must belong to.
         features: Case features of the build, in the manifest's order.
+        results_key: Data key of the department's losses; a partial in the clear is refused then.
 
     Returns:
         A table of ``partial_schema(features)`` and the file's seal.
@@ -113,6 +144,14 @@ def read_partial(partial: PartialFile, *, run_id: str, features: list[str]) -> t
     seal = seal_bytes(content)
     if seal.xxh3_128 != partial.digest:
         raise IntegrityError(f"{where}: content does not match the digest in its name; remove it and score again")
+    if partial.is_sealed != (results_key is not None):
+        raise IntegrityError(
+            f"{where}: {'encrypted' if partial.is_sealed else 'not encrypted'}, unlike its build; remove it and score "
+            "again"
+        )
+    if results_key is not None:
+        secret = partial_key(results_key, run_id, str(partial.key))
+        content = opened_content(content, secret, bound_to=_place(run_id, partial.key), where=where)
     table = _parsed(content, where)
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     if metadata.get(b"exactppl.run_id") != run_id.encode():
@@ -136,6 +175,10 @@ def skipped_of(table: pa.Table) -> dict[str, int]:
     """How many rows were skipped, by every known reason."""
     counts: Counter[Any] = Counter(table.column("status").to_pylist())
     return {status: counts[status] for status in SKIPPED_STATUSES}
+
+
+def _place(run_id: str, key: BlockKey) -> bytes:
+    return f"{run_id}/{key}".encode()
 
 
 def _named(path: Path) -> PartialFile:

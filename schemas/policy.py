@@ -30,7 +30,7 @@ from schemas.documents import Document, Value
 from schemas.errors import AccessDeniedError, UsageError
 from schemas.keyrings import PRINCIPAL
 from schemas.keys import SCRATCH, kek_of
-from schemas.manifests import CODE
+from schemas.patterns import CODE
 from schemas.seals import label
 
 EVERY = "*"

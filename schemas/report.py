@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from schemas.documents import Document, Value
-from schemas.manifests import SHA256, BuildLedger
+from schemas.ledgers import BuildLedger
+from schemas.patterns import SHA256
 from schemas.seals import Seal
 
 REPORT_FILE = "report.json"

@@ -53,12 +53,17 @@ def seal_file(path: Path) -> Seal:
         IntegrityError: the file is absent or no regular file.
         TemporaryError: the file system failed.
     """
-    fast, strong, num_bytes = xxhash.xxh3_128(), hashlib.sha256(), 0
     with opened(path) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            fast.update(chunk)
-            strong.update(chunk)
-            num_bytes += len(chunk)
+        return seal_stream(file)
+
+
+def seal_stream(file: BinaryIO) -> Seal:
+    """The seal of what is left to read of an open file."""
+    fast, strong, num_bytes = xxhash.xxh3_128(), hashlib.sha256(), 0
+    while chunk := file.read(CHUNK_BYTES):
+        fast.update(chunk)
+        strong.update(chunk)
+        num_bytes += len(chunk)
     return Seal(num_bytes=num_bytes, xxh3_128=fast.hexdigest(), sha256=strong.hexdigest())
 
 
@@ -68,7 +73,7 @@ def check_seal(path: Path, expected: Seal) -> None:
     Raises:
         IntegrityError: names the file and what differs.
     """
-    _compare(path, seal_file(path), expected)
+    require_seal(path, seal_file(path), expected)
 
 
 def read_verified(path: Path, expected: Seal) -> bytes:
@@ -79,7 +84,7 @@ def read_verified(path: Path, expected: Seal) -> bytes:
     """
     with opened(path) as file:
         content = file.read(expected.num_bytes + 1)
-    _compare(path, seal_bytes(content), expected)
+    require_seal(path, seal_bytes(content), expected)
     return content
 
 
@@ -199,7 +204,12 @@ def label(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-def _compare(path: Path, found: Seal, expected: Seal) -> None:
+def require_seal(path: Path, found: Seal, expected: Seal) -> None:
+    """A file's content has the seal that it should have.
+
+    Raises:
+        IntegrityError: names the file and what differs.
+    """
     if found == expected:
         return
     if found.num_bytes != expected.num_bytes:

@@ -15,27 +15,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from schemas.audit_logs import require_heads
 from schemas.blocks import block_entries, blocks_digest
 from schemas.canonical import canonical_json
 from schemas.errors import IntegrityError
 from schemas.folders import Build
+from schemas.ledgers import BuildLedger, PhiCount
 from schemas.manifests import (
+    AUDIT_FOLDER,
     COMMITTED_FILE,
+    KEYS_FOLDER,
     MANIFEST_FILE,
     SHARDS_FOLDER,
     VIEWS_FOLDER,
-    BuildLedger,
     BuildManifest,
     DepartmentEntry,
-    DepartmentView,
-    PhiCount,
     ShardEntry,
 )
 from schemas.multiset import digest_sum, id_bytes, multiset_hex, row_digests
-from schemas.seals import Seal, check_seal, label
+from schemas.proofs import require_proofs, root_of
+from schemas.seals import TEMPORARY_PREFIX, Seal, check_seal, label
+from schemas.shard_files import open_shard, read_shard
+from schemas.signing import SUFFIX
 from schemas.tables import check, schema_fingerprint, shard_schema
 
 AGAIN = "restore the file or make the build again"
@@ -46,7 +49,8 @@ def verify_build(build: Build, *, deep: bool) -> dict[str, int]:
 
     Args:
         build: From ``schemas.folders.open_build``, which has checked the commit and the manifest's seal.
-        deep: Also read every record: digests of blocks, shards and the whole, and no record twice.
+        deep: Also read every record: digests of blocks, shards and the whole, and no record twice. Of an encrypted
+            build that takes the keys of all departments.
 
     Returns:
         How many things of each kind were checked and found right.
@@ -57,16 +61,18 @@ def verify_build(build: Build, *, deep: bool) -> dict[str, int]:
     manifest = build.manifest
     where = label(build.folder / MANIFEST_FILE)
     num_files = check_files(build)
+    corpus = build.folder.parents[1]
+    if (corpus / AUDIT_FOLDER).is_dir():  # copies of builds come without the corpus' log
+        require_heads(corpus, build.commit.audit)
     check_manifest(manifest, where)
     check_views(build)
     for shard in manifest.shards:
-        check_shard(build.shard_path(shard), shard, manifest.features)
-    checked = {
-        "files": num_files,
-        "departments": len(manifest.departments),
-        "shards": len(manifest.shards),
-        "blocks": sum(len(shard.blocks) for shard in manifest.shards),
-    }
+        check_seal(build.shard_path(shard), shard.seal)
+    checked = {"files": num_files, "departments": len(manifest.departments), "shards": len(manifest.shards)}
+    if deep or not build.is_encrypted:  # whoever holds no keys sees no blocks
+        for shard in manifest.shards:
+            check_footer(build, shard)
+        checked["blocks"] = sum(len(shard.blocks) for shard in manifest.shards)
     return {**checked, "records": check_records(build)} if deep else checked
 
 
@@ -75,9 +81,14 @@ def check_files(build: Build) -> int:
     expected = {COMMITTED_FILE, MANIFEST_FILE}
     expected |= {f"{VIEWS_FOLDER}/{code}.json" for code in build.commit.views}
     expected |= {shard.path for shard in build.manifest.shards}
+    if build.is_encrypted:
+        expected |= signed_files(build.commit.views)
+    num_files = len(expected)
     folders = {parent.as_posix() for path in expected for parent in Path(path).parents}
     for path in sorted(build.folder.rglob("*")):
         name = path.relative_to(build.folder).as_posix()
+        if name.startswith(f"{KEYS_FOLDER}/{TEMPORARY_PREFIX}"):
+            continue  # a rotation of keys is at work, or was stopped
         plain = path.is_dir() if name in folders else path.is_file() and name in expected
         if path.is_symlink() or not plain:
             raise IntegrityError(f"{label(path)}: not listed in the build, or of another kind; remove or restore it")
@@ -85,7 +96,14 @@ def check_files(build: Build) -> int:
     if expected:
         missing = build.folder / min(expected)
         raise IntegrityError(f"{label(missing)}: {len(expected)} sealed files are absent, this is the first; {AGAIN}")
-    return 2 + len(build.commit.views) + len(build.manifest.shards)
+    return num_files
+
+
+def signed_files(codes: Iterable[str]) -> set[str]:
+    """What lies in an encrypted build besides what any build has: wrapped keys, and signatures."""
+    keys = {f"{KEYS_FOLDER}/{code}.json" for code in codes}
+    views = {f"{VIEWS_FOLDER}/{code}.json" for code in codes}
+    return {f"{name}{SUFFIX}" for name in keys | views | {COMMITTED_FILE}}
 
 
 def check_manifest(manifest: BuildManifest, where: str) -> None:
@@ -103,6 +121,8 @@ def check_manifest(manifest: BuildManifest, where: str) -> None:
         "shards": len({shard.shard_id for shard in shards}) == len(shards) and all(map(_sound_shard, shards)),
         "phi": _sound_phi(manifest.phi, scanned=manifest.phi_scanned),
         "departments": manifest.departments == department_entries(shards),
+        "merkle_root": manifest.merkle_root == root_of(shards),
+        "encryption": _sound_encryption(manifest),
     }
     wrong = sorted(name for name, holds in claims.items() if not holds)
     if wrong:
@@ -119,6 +139,7 @@ def check_views(build: Build) -> None:
         view = build.view(entry.code)
         if view.shards != [shard for shard in manifest.shards if shard.department == entry.code]:
             raise IntegrityError(f"{where}: shards differ from the manifest's; {AGAIN}")
+        require_proofs(view, build.commit, where)
         if not view.ledger.balances or view.ledger.num_kept != entry.num_records:
             raise IntegrityError(f"{where}: the ledger does not balance; {AGAIN}")
         parts.update(_ledger_counts(view.ledger))
@@ -131,24 +152,24 @@ def check_views(build: Build) -> None:
         raise IntegrityError(f"{label(build.folder / VIEWS_FOLDER)}: ledgers sum to more than the manifest's; {AGAIN}")
 
 
-def check_shard(path: Path, shard: ShardEntry, features: Sequence[str]) -> None:
-    """A shard's bytes are as sealed, and its row groups and columns are those of the manifest."""
-    check_seal(path, shard.seal)
-    with _parquet(path) as file:
+def check_footer(build: Build, shard: ShardEntry) -> None:
+    """A shard's row groups and columns are those of the manifest."""
+    where = label(build.shard_path(shard))
+    with open_shard(build, shard) as file:
         counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
         if counts != [block.num_records for block in shard.blocks]:
-            raise IntegrityError(f"{label(path)}: row groups differ from the manifest's blocks; {AGAIN}")
-        check(pa.Table.from_batches([], file.schema_arrow), shard_schema(features), label(path))
+            raise IntegrityError(f"{where}: row groups differ from the manifest's blocks; {AGAIN}")
+        check(pa.Table.from_batches([], file.schema_arrow), shard_schema(build.manifest.features), where)
 
 
 def check_records(build: Build) -> int:
     """Every record is as the digests say, and none is there twice; returns the number of records."""
     total, ids = 0, [np.empty((0, 16), dtype=np.uint8)]
     for shard in build.manifest.shards:
-        path = build.shard_path(shard)
-        table = read_shard(path, build.manifest.features)
-        check_content(table, shard, label(path))
-        _check_department(table, build.view(shard.department), label(path))
+        where = label(build.shard_path(shard))
+        table = read_shard(build, shard)
+        check_content(table, shard, where)
+        _check_department(table, build.department_name(shard.department), where)
         total += digest_sum(row_digests(table))
         ids.append(id_matrix(table))
     where = label(build.folder / MANIFEST_FILE)
@@ -170,18 +191,6 @@ def check_content(table: pa.Table, shard: ShardEntry, where: str) -> None:
             raise IntegrityError(f"{where}: block {index} has other content than the manifest says; {AGAIN}")
     if not pc.all(pc.equal(pc.binary_length(table.column("text")), table.column("num_bytes"))).as_py():
         raise IntegrityError(f"{where}: num_bytes is not the length of text; {AGAIN}")
-
-
-def read_shard(path: Path, features: Sequence[str]) -> pa.Table:
-    """All rows of a shard, with the schema checked.
-
-    Raises:
-        IntegrityError: the file is no Parquet file of this schema.
-    """
-    with _parquet(path) as file:
-        table = _parsed(path, file.read)
-    check(table, shard_schema(features), label(path))
-    return table
 
 
 def json_digest(value: Any) -> str:
@@ -252,18 +261,14 @@ def _phi_counts(phi: Mapping[str, PhiCount]) -> dict[tuple[str, str], int]:
     return {**records, **{("findings", kind): count.findings for kind, count in phi.items()}}
 
 
-def _check_department(table: pa.Table, view: DepartmentView, where: str) -> None:
+def _sound_encryption(manifest: BuildManifest) -> bool:
+    """Every shard and department of an encrypted build has a key, and none of another."""
+    encrypted = manifest.encryption != "none"
+    checks = set(manifest.results_checks) == ({entry.code for entry in manifest.departments} if encrypted else set())
+    return checks and all((shard.key_check is not None) == encrypted for shard in manifest.shards)
+
+
+def _check_department(table: pa.Table, name: str | None, where: str) -> None:
     names = pc.unique(table.column("department")).to_pylist()
-    if names != [view.name]:
+    if names != [name]:
         raise IntegrityError(f"{where}: holds records of {len(names)} departments, not just the view's; {AGAIN}")
-
-
-def _parquet(path: Path) -> Any:
-    return _parsed(path, lambda: pq.ParquetFile(path))
-
-
-def _parsed(path: Path, parse: Any) -> Any:
-    try:
-        return parse()
-    except (pa.ArrowException, OSError):
-        raise IntegrityError(f"{label(path)}: no readable Parquet file; {AGAIN}") from None

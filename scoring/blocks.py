@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from schemas.audit_events import Action, Outcome
 from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import ShardEntry
 from schemas.partials import BlockKey
 from schemas.seals import label, read_verified
+from schemas.shard_files import open_shard
 from schemas.tables import carried_columns, check, content_digest, shard_schema
 
 
@@ -31,27 +33,33 @@ class Block:
     texts: list[str]
 
 
-def read_blocks(build: Build, keys: Iterable[BlockKey]) -> Iterator[Block]:
+Audited = Callable[[Action, str, Outcome], None]
+
+
+def _unaudited(_action: Action, _what: str, _outcome: Outcome) -> None:
+    """Where there is no principal, there is no log."""
+
+
+def read_blocks(build: Build, keys: Iterable[BlockKey], *, audited: Audited = _unaudited) -> Iterator[Block]:
     """Read blocks in the given order, keeping one verified shard in memory at a time.
 
     Raises:
+        AccessDeniedError: a shard's department was not granted; it is not read then.
         IntegrityError: a shard or block is not what the manifest seals; names the file.
     """
     shards = {shard.shard_id: shard for shard in build.manifest.shards}
     opened: tuple[str, pq.ParquetFile] | None = None
     for key in keys:
         if opened is None or opened[0] != key.shard_id:
+            audited("read", f"{build.manifest.build_id}/{key.shard_id}", "done")  # noted first: no read goes unnoted
             opened = (key.shard_id, _open_shard(build, shards[key.shard_id]))
         yield _read_block(build, shards[key.shard_id], opened[1], key)
 
 
 def _open_shard(build: Build, shard: ShardEntry) -> pq.ParquetFile:
     path = build.shard_path(shard)
-    content = read_verified(path, shard.seal)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-    except pa.ArrowException:
-        raise IntegrityError(f"{label(path)}: no readable Parquet file; restore it or build again") from None
+    build.shard_key(shard)  # before any byte is read
+    file = open_shard(build, shard, read_verified(path, shard.seal))
     if file.num_row_groups != len(shard.blocks):
         raise IntegrityError(f"{label(path)}: {file.num_row_groups} blocks, {len(shard.blocks)} were sealed")
     return file

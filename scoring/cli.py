@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from schemas.access_options import ACCEPT_PLAINTEXT, ACCESS_OPTIONS, access_options, reader_access
 from schemas.console import NamedPath, emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
 
@@ -59,6 +60,7 @@ def cli() -> None:
 @click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Silence after which a rank is lost. Default: 300.")
 @click.option("--limit-blocks", type=int, metavar="N", help="Score the first N blocks only; marked in every output.")
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
 def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) -> None:
     """Score a build; start with torchrun for several ranks.
@@ -70,10 +72,11 @@ def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) 
     from scoring.run import run_rank
 
     setup_logging(verbose)
+    access = reader_access(build, **{name: options.pop(name) for name in ACCESS_OPTIONS})
     settings = _settings(options)
     identity = rank_identity()
     with terminates_cleanly():
-        manifest = run_rank(build, out, settings, identity=identity)
+        manifest = run_rank(build, out, settings, identity=identity, access=access)
     if identity.rank == 0:
         from scoring.summary import summary, summary_lines
 
@@ -85,8 +88,9 @@ def run(build: Path, out: Path, *, as_json: bool, verbose: int, **options: Any) 
 @click.argument("build", type=FOLDER)
 @click.option("--ranks", type=click.IntRange(1, MAX_RANKS), default=1, show_default=True, help="Ranks to plan for.")
 @click.option("--limit-blocks", type=click.IntRange(min=1), metavar="N", help="Plan the first N blocks only.")
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
-def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, verbose: int) -> None:
+def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, verbose: int, **options: Any) -> None:
     """Show how the blocks of a build would be dealt to ranks; loads no model."""
     from schemas.dealing import assign, imbalance
     from schemas.folders import open_build
@@ -94,7 +98,7 @@ def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, ve
     from scoring.assignment import blocks_of
 
     setup_logging(verbose)
-    blocks = blocks_of(open_build(build).manifest, limit=limit_blocks)
+    blocks = blocks_of(open_build(build, reader_access(build, **options)).manifest, limit=limit_blocks)
     dealt = assign(blocks, ranks)
     rows = [
         {"rank": rank, "num_blocks": len(keys), "estimated_tokens": sum(blocks[key] for key in keys)}

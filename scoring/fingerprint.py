@@ -28,11 +28,12 @@ GGUF_LIBRARIES = ("accelerate", "gguf")
 
 
 def build_part(build: Build, limit_blocks: int | None) -> dict[str, Any]:
-    """The build by id and digest, and how much of it is scored."""
+    """The build by id and digest, the policy under which it was made, and how much of it is scored."""
     return {
         "build_id": build.manifest.build_id,
         "limit_blocks": limit_blocks,
         "manifest_sha256": build.commit.manifest.sha256,
+        "policy_digest": build.manifest.policy_digest,
     }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.documents import write_document
+from schemas.access import Access
+from schemas.audit_logs import heads_of, rank_log
+from schemas.documents import document_bytes, write_document
 from schemas.errors import DataError, TemporaryError
 from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
 from schemas.seals import seal_file
@@ -15,7 +17,7 @@ from scoring.sync import ControlPlane
 
 
 def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, max_quarantined: float) -> RunManifest:
-    """Reduce the ranks' ledgers, and seal the run.
+    """Reduce the ranks' ledgers to what seals the run.
 
     Args:
         run: Run folder.
@@ -25,7 +27,7 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
         max_quarantined: Share of records with a non-finite loss that is tolerated.
 
     Returns:
-        The sealed manifest, equal on every rank.
+        The manifest, equal on every rank; ``seal_run`` writes it.
 
     Raises:
         DataError: too many records are quarantined; the run is left unsealed.
@@ -42,17 +44,23 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
     [header, *_] = plane.gather("header-seal", seal_file(run / RUN_FILE) if leads else None)
     if header is None:
         raise TemporaryError("totals: rank 0 has sent no seal of the header; run the same command again")
-    manifest = RunManifest(
+    return RunManifest(
         run_id=run_id,
         header=header,
         totals=run_totals(total, skipped),
         partials=sorted(entries, key=lambda entry: (entry.shard_id, entry.block)),
         num_ranks=plane.identity.num_ranks,
     )
-    if leads:
-        write_document(run / COMPLETE_FILE, manifest, replace=True)
-    plane.wait_for_all("sealed")
-    return manifest
+
+
+def seal_run(run: Path, manifest: RunManifest, access: Access | None) -> None:
+    """Write the run's last file, behind its signature if there is a key to sign with."""
+    path = run / COMPLETE_FILE
+    if access is not None:
+        rank_log(run, 0, access).append("score", manifest.run_id, "done")
+        manifest = manifest.model_copy(update={"audit": heads_of(run)})
+        access.sign(path, document_bytes(manifest), replace=True)
+    write_document(path, manifest, replace=True)
 
 
 def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import IntegrityError
+from schemas.folders import Build
 from schemas.manifests import PARTIALS_FOLDER, STATUS_FOLDER, PartialEntry
 from schemas.partials import BlockKey, PartialFile, list_partials, read_partial, skipped_of, tally_of
 from schemas.seals import TEMPORARY_PREFIX, label
@@ -26,13 +27,18 @@ class RankLedger:
     tally: Tally = field(default_factory=Tally)
     skipped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SKIPPED_STATUSES, 0))
 
-    def include(self, run: Path, partial: PartialFile, *, run_id: str, features: list[str]) -> None:
+    def include(self, run: Path, partial: PartialFile, *, run_id: str, build: Build) -> None:
         """Verify a partial on disk and count it.
 
         Raises:
             IntegrityError: it is not a sound partial of this run.
         """
-        table, seal = read_partial(partial, run_id=run_id, features=features)
+        table, seal = read_partial(
+            partial,
+            run_id=run_id,
+            features=build.manifest.features,
+            results_key=build.results_key(partial.key.department),
+        )
         entry = PartialEntry(
             shard_id=partial.key.shard_id,
             block=partial.key.block,
@@ -81,7 +87,7 @@ def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[Parti
 
 
 def take_over(
-    run: Path, partials: Iterable[PartialFile], *, run_id: str, features: list[str]
+    run: Path, partials: Iterable[PartialFile], *, run_id: str, build: Build
 ) -> tuple[RankLedger, list[BlockKey]]:
     """Verify a share of the finished partials.
 
@@ -91,7 +97,7 @@ def take_over(
     ledger, sound = RankLedger(), []
     for partial in partials:
         try:
-            ledger.include(run, partial, run_id=run_id, features=features)
+            ledger.include(run, partial, run_id=run_id, build=build)
         except IntegrityError as error:
             logger.warning("a broken partial will be scored again: %s", partial.path)
             logger.debug("reason: %s", type(error).__name__)

@@ -13,23 +13,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.access import Access
+from schemas.audit_events import Action, Outcome
+from schemas.audit_logs import rank_log
 from schemas.console import Progress, terminates_cleanly
 from schemas.dealing import assign
-from schemas.documents import read_document, write_document
-from schemas.errors import IntegrityError, TemporaryError, UsageError
+from schemas.documents import document_bytes, read_document, write_document
+from schemas.errors import IntegrityError, UsageError
 from schemas.folders import Build, open_build
-from schemas.locks import lock, opened_to_lock, wrapped_lock
-from schemas.manifests import COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, RUN_FILE, STATUS_FOLDER, RunHeader, RunManifest
+from schemas.manifests import (
+    COMPLETE_FILE,
+    RUN_FILE,
+    RunHeader,
+    RunManifest,
+)
 from schemas.partials import BlockKey, rank_folder, write_partial
-from schemas.seals import TEMPORARY_PREFIX, check_seal, label, wrapped_write
+from schemas.seals import check_seal, label
 from scoring.assignment import RankIdentity, blocks_of
 from scoring.blocks import read_blocks
 from scoring.config import ScoringSettings
 from scoring.engine import score_blocks
 from scoring.fingerprint import differing_parts, differing_requests
-from scoring.finish import finish
+from scoring.finish import finish, seal_run
 from scoring.partials import partial_table
+from scoring.readers import Readers, agree_on_readers, require_readers, share_of
 from scoring.resume import RankLedger, clean_up, finished_partials, take_over
+from scoring.run_folder import locked_run, require_run_folder
 from scoring.session import Session, open_session
 from scoring.status import StatusFile
 from scoring.sync import ControlPlane, control_plane
@@ -46,14 +55,22 @@ class Rank:
     identity: RankIdentity
     plane: ControlPlane
     status: StatusFile
+    access: Access | None = None
 
     @property
     def leads(self) -> bool:
         """Rank 0 alone writes what there is once."""
         return self.identity.rank == 0
 
+    def audited(self, action: Action, what: str, outcome: Outcome) -> None:
+        """Note an event in the rank's log; without a principal nobody could be named."""
+        if self.access is not None:
+            rank_log(self.folder, self.identity.rank, self.access).append(action, what, outcome)
 
-def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity: RankIdentity) -> RunManifest:
+
+def run_rank(
+    build_path: Path, run: Path, settings: ScoringSettings, *, identity: RankIdentity, access: Access | None = None
+) -> RunManifest:
     """Score this rank's blocks and take part in the totals.
 
     Args:
@@ -61,6 +78,7 @@ def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity
         run: Run folder; made when absent, resumed when it holds the same run.
         settings: Of the run, the same on every rank.
         identity: Which rank this is.
+        access: What this rank may read; ranks may differ. None for a build in the clear.
 
     Returns:
         The complete run, equal on every rank.
@@ -68,15 +86,15 @@ def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity
     Raises:
         PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
     """
-    build = open_build(build_path)
+    build = open_build(build_path, access)
     settings = _with_threads_of(run, settings)
-    _require_run_folder(run, build)
-    done = finished_run(build, run, settings)
+    require_run_folder(run, build)
+    done = finished_run(build, run, settings, access)
     if done is not None:
         return done
     status = StatusFile(run, identity.rank, identity.num_ranks)
     with control_plane(identity, timeout_seconds=settings.timeout) as plane:
-        rank = Rank(run, identity, plane, status)
+        rank = Rank(run, identity, plane, status, access)
         # No status before the lock: a refused second job must leave nothing in the first one's folder.
         with (
             _only_job(rank),
@@ -86,14 +104,29 @@ def run_rank(build_path: Path, run: Path, settings: ScoringSettings, *, identity
         ):
             expected = blocks_of(build.manifest, limit=settings.limit_blocks)
             _agree_on_header(rank, build, session, settings)
-            ledger, missing = _resume(rank, build, session, expected)
-            mine = assign(missing, identity.num_ranks)[identity.rank]
-            _score(rank, build, session, ledger=ledger, work={key: missing[key] for key in mine})
+            readers = agree_on_readers(build, plane)
+            ledger, missing = _resume(rank, build, session, expected, readers=readers)
+            todo = {key: tokens for key, tokens in missing.items() if readers[key.department]}
+            mine = assign(todo, identity.num_ranks, lambda key: readers[key.department])[identity.rank]
+            _score(rank, build, session, ledger=ledger, work={key: todo[key] for key in mine})
             status.say("waiting")
-            return finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
+            _require_readers(rank, readers, {key.department for key in expected})
+            manifest = finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
+            if rank.leads:
+                seal_run(run, manifest, access)
+            plane.wait_for_all("sealed")
+            return manifest
 
 
-def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManifest | None:
+def _require_readers(rank: Rank, readers: Readers, codes: set[str]) -> None:
+    for code in sorted(code for code in codes if not readers[code]):
+        rank.audited("refuse", code, "denied")
+    require_readers(readers, codes)
+
+
+def finished_run(
+    build: Build, run: Path, settings: ScoringSettings, access: Access | None = None
+) -> RunManifest | None:
     """The manifest of a run that is complete and sound already, when these settings ask for nothing else.
 
     Raises:
@@ -109,6 +142,8 @@ def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManif
         )
     manifest = read_document(run / COMPLETE_FILE, RunManifest)
     try:
+        if access is not None:
+            access.require_signed(run / COMPLETE_FILE, document_bytes(manifest), by=access.signers)
         check_seal(run / RUN_FILE, manifest.header)
         for entry in manifest.partials:
             check_seal(run / entry.path, entry.seal)
@@ -118,24 +153,10 @@ def finished_run(build: Build, run: Path, settings: ScoringSettings) -> RunManif
     return manifest
 
 
-def _require_run_folder(run: Path, build: Build) -> None:
-    """The run goes to a folder that is a run's or empty, and is no part of what a build seals."""
-    known = {RUN_FILE, COMPLETE_FILE, LOCK_FILE, PARTIALS_FOLDER, STATUS_FOLDER}
-    if run.resolve().is_relative_to(build.folder.resolve()):
-        raise UsageError(f"{label(run)}: inside a build, which is sealed; name a folder beside it with --out")
-    try:
-        found = {path.name for path in run.iterdir()} if run.exists() else set()
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise wrapped_write(run, error) from None
-    if {name for name in found - known if not name.startswith(TEMPORARY_PREFIX)}:
-        raise UsageError(f"{label(run)}: holds files that are no run's; name an empty or absent folder with --out")
-
-
 @contextmanager
 def _only_job(rank: Rank) -> Iterator[None]:
     """Hold the run folder against a second job; rank 0 locks for all, and tidies up before any other rank looks."""
-    descriptor = _locked(rank.folder) if rank.leads else None
+    descriptor = locked_run(rank.folder) if rank.leads else None
     try:
         if rank.leads:
             clean_up(rank.folder, rank.identity.num_ranks)
@@ -144,22 +165,6 @@ def _only_job(rank: Rank) -> Iterator[None]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _locked(run: Path) -> int:
-    try:
-        descriptor = opened_to_lock(run / LOCK_FILE)
-    except OSError as error:
-        raise wrapped_lock(run / LOCK_FILE, error) from None
-    try:
-        is_held = lock(descriptor, wait=False)
-    except OSError:
-        logger.warning("the file system has no locks; see that only one job writes to %s", run)
-        return descriptor
-    if not is_held:
-        os.close(descriptor)
-        raise TemporaryError(f"{label(run)}: another scoring job is at work; wait for it")
-    return descriptor
 
 
 def _agree_on_header(rank: Rank, build: Build, session: Session, settings: ScoringSettings) -> None:
@@ -190,7 +195,7 @@ def _agree_on_header(rank: Rank, build: Build, session: Session, settings: Scori
 
 
 def _resume(
-    rank: Rank, build: Build, session: Session, expected: dict[BlockKey, int]
+    rank: Rank, build: Build, session: Session, expected: dict[BlockKey, int], *, readers: Readers
 ) -> tuple[RankLedger, dict[BlockKey, int]]:
     """Verify what is there, each rank its share; the blocks that nobody vouches for are to be scored."""
     if rank.leads:
@@ -198,9 +203,8 @@ def _resume(
         (rank.folder / COMPLETE_FILE).unlink(missing_ok=True)
     listed = finished_partials(rank.folder, expected) if rank.leads else []
     [found, *_] = rank.plane.gather("listed", listed)
-    share = found[rank.identity.rank :: rank.identity.num_ranks]
-    features = list(build.manifest.features)
-    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, features=features)
+    share = share_of(found, rank.identity.rank, readers)
+    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build)
     done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 
@@ -211,11 +215,11 @@ def _score(rank: Rank, build: Build, session: Session, *, ledger: RankLedger, wo
 
     def texts() -> Iterator[tuple[BlockKey, Sequence[str]]]:
         # In the order of the shards, so that each is opened and verified once.
-        for block in read_blocks(build, sorted(work)):
+        for block in read_blocks(build, sorted(work), audited=rank.audited):
             carried[block.key] = block.carried
             yield block.key, block.texts
 
-    status, features = rank.status, list(build.manifest.features)
+    status = rank.status
     status.num_blocks_planned = len(work)
     title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
     with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress:
@@ -228,8 +232,14 @@ def _score(rank: Rank, build: Build, session: Session, *, ledger: RankLedger, wo
         )
         for key, results in scored:
             table = partial_table(carried.pop(key), results, session.fingerprint["compute"]["precision"])
-            partial = write_partial(rank_folder(rank.folder, rank.identity.rank), table, run_id=session.run_id, key=key)
-            ledger.include(rank.folder, partial, run_id=session.run_id, features=features)
+            partial = write_partial(
+                rank_folder(rank.folder, rank.identity.rank),
+                table,
+                run_id=session.run_id,
+                key=key,
+                results_key=build.results_key(key.department),
+            )
+            ledger.include(rank.folder, partial, run_id=session.run_id, build=build)
             status.num_blocks_done += 1
 
 

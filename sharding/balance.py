@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schemas.balance import Balance, DepartmentBalance, RankBalance
 from schemas.dealing import assign, imbalance
-from schemas.manifests import Balance, DepartmentBalance, RankBalance
 from sharding.layout import Layout
 from sharding.placement import Keys, Numbers
 from sharding.records import code_name

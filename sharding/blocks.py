@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import notice
-from schemas.documents import write_document
 from sharding.cluster import Cluster
 from sharding.jobs import BlockJob, told
 from sharding.lookups import LookupJob, SideFile, make_lookups
 from sharding.preparation import Prepared, Request
-from sharding.scratch import DepartmentTable, Survey
+from sharding.scratch_documents import DepartmentTable, Survey
 from sharding.side_rows import SideRows, said_of, whole_of
 from sharding.sources.adapters import ADAPTERS
 from sharding.sources.source import Span
@@ -44,7 +43,7 @@ def block_jobs(prepared: Prepared, survey: Survey, *, lookups: Sequence[str] = (
     """What the tasks are told, and the table of departments where they find it; ``lookups`` names the lookup tables."""
     settings = prepared.recognised.settings
     table = DepartmentTable(code_of=settings.departments)
-    write_document(prepared.scratch.departments(), table, replace=True)
+    prepared.scratch.write_document(prepared.scratch.departments(), table)
     return [
         BlockJob(
             number=number,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.access import Access
 from schemas.closed import make_closed
 from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError
@@ -16,14 +17,15 @@ from schemas.verification import verify_build
 from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
-from sharding.commit import commit_build, make_current, make_manifest
+from sharding.commit import commit_build, keys_of, make_current, make_manifest
+from sharding.corpus_keys import department_keys
 from sharding.jobs import BlockJob, ShardJob, spill_jobs, told
 from sharding.lock import locked
 from sharding.permit import withdraw
 from sharding.plan import make_plan
 from sharding.preparation import Prepared, Request, prepare
 from sharding.scan import scan_block
-from sharding.scratch import Plan, Survey
+from sharding.scratch_documents import Plan, Survey
 from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
 from sharding.sources.adapter import NOTES
@@ -47,7 +49,8 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
         is_new = not (folder / COMMITTED_FILE).exists()
         if is_new:
             _make_build(request, prepared, folder)
-        build = open_build(folder) if is_new else _open_intact(folder)
+        access = request.keys.open() if request.keys else None
+        build = open_build(folder, access) if is_new else _open_intact(folder, access)
         if is_new or current_build_id(request.corpus) is None:
             make_current(request.corpus, prepared.identity.build_id)
         clear(prepared.scratch)
@@ -116,18 +119,31 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
         plan = _scanned_plan(prepared, survey, ready, cluster=cluster)
         expected = estimate(plan, survey, prepared.recognised.settings)
         check_space(expected, prepared.scratch, folder, ignore=request.ignore_space)
+        if request.keys:
+            department_keys(request.corpus, request.keys, _codes(plan), folder.name, scratch=prepared.scratch)
         _write_shards(request, prepared, ready.jobs, plan=plan, cluster=cluster)
     withdraw(prepared.scratch.folder)  # a worker that was taken for dead writes nothing into what is committed now
+    keys = keys_of(request.keys, prepared.policy_digest, plan, scratch=prepared.scratch)
     manifest = make_manifest(
-        prepared.identity, plan, prepared.sealed, settings=prepared.recognised.settings, scratch=prepared.scratch
+        prepared.identity,
+        plan,
+        sealed=prepared.sealed,
+        settings=prepared.recognised.settings,
+        scratch=prepared.scratch,
+        keys=keys,
     )
-    commit_build(folder, manifest, plan)
+    commit_build(folder, manifest, plan, keys)
 
 
-def _open_intact(folder: Path) -> Build:
+def _codes(plan: Plan) -> set[str]:
+    """Of the departments that have shards."""
+    return {shard.department for shard in plan.shards}
+
+
+def _open_intact(folder: Path, access: Access | None) -> Build:
     """A committed build whose files are all as sealed; nothing is mended in what others may be reading."""
     try:
-        build = open_build(folder)
+        build = open_build(folder, access)
         verify_build(build, deep=False)
     except IntegrityError as error:
         cure = f"remove the folder {BUILDS_FOLDER}/{folder.name} and run the build again"
@@ -170,6 +186,7 @@ def _write_shards(
             key_path=prepared.key_path,
             scratch=prepared.scratch,
             build=prepared.identity.folder(request.corpus),
+            keys=request.keys,
         )
         for number, shard in enumerate(plan.shards)
     ]

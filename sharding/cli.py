@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from schemas.access_options import ACCEPT_PLAINTEXT, access_options, reader_access
 from schemas.console import emit, notice, output_options, terminates_cleanly
 from schemas.version import VERSION
 from sharding.audit_cli import audit
+from sharding.keys_cli import keys
 from sharding.options import ANY_PATH, FOLDER, NEW_FILE, build_options, request_of
 
 
@@ -20,6 +22,7 @@ def cli() -> None:
 
 
 cli.add_command(audit)
+cli.add_command(keys)
 
 
 @cli.command()
@@ -38,7 +41,8 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
     setup_logging(verbose)
     with terminates_cleanly():
         request = request_of(flags)
-        notice("shards are written without encryption; the corpus folder's permissions are their only guard")
+        if request.keys is None:
+            notice("shards are written without encryption; the corpus folder's permissions are their only guard")
         committed, is_new = build_corpus(request)
     description = describe_build(committed)
     if not is_new:
@@ -65,8 +69,9 @@ def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
 @cli.command()
 @click.argument("path", metavar="BUILD_OR_CORPUS", type=ANY_PATH)
 @click.option("--names", is_flag=True, help="Show the departments' own names, from their views.")
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
-def inspect(path: Path, *, names: bool, as_json: bool, verbose: int) -> None:
+def inspect(path: Path, *, names: bool, as_json: bool, verbose: int, **options: Any) -> None:
     """Show departments, shards, records, tokens and the ledger of a build, or the ledger of a refused one.
 
     A refused build has a file, CORPUS/refused/BUILD_ID.json.
@@ -82,22 +87,23 @@ def inspect(path: Path, *, names: bool, as_json: bool, verbose: int) -> None:
         refused = {**read_document(path, Refusal).model_dump(mode="json"), "status": "refused"}
         emit(refused, refusal_lines(refused), as_json=as_json)
         return
-    description = describe_build(open_build(path), with_names=names)
+    description = describe_build(open_build(path, reader_access(path, **options)), with_names=names)
     emit(description, lines_of(description), as_json=as_json)
 
 
 @cli.command()
 @click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
 @click.option("--deep", is_flag=True, help="Read every record too: content digests, and no record twice.")
+@access_options(ACCEPT_PLAINTEXT)
 @output_options
-def verify(path: Path, *, deep: bool, as_json: bool, verbose: int) -> None:
+def verify(path: Path, *, deep: bool, as_json: bool, verbose: int, **options: Any) -> None:
     """Check that a build is, byte for byte, what was sealed."""
     from schemas.folders import open_build
     from schemas.logs import setup_logging
     from schemas.verification import verify_build
 
     setup_logging(verbose)
-    build = open_build(path)
+    build = open_build(path, reader_access(path, **options))
     checked = verify_build(build, deep=deep)
     said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
     result = {"build_id": build.manifest.build_id, "status": "verified", "checked": checked}

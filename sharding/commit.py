@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from schemas.documents import write_document
+from schemas.access import Access, KeySource
+from schemas.audit_events import AuditHead
+from schemas.audit_logs import corpus_log, heads_of
+from schemas.build_keys import DepartmentKeys, keys_path, results_context
+from schemas.documents import Document, document_bytes, write_document
 from schemas.errors import IntegrityError
 from schemas.folders import BUILD_ID
+from schemas.keys import WrappedKey
 from schemas.manifests import (
     BUILDS_FOLDER,
     COMMITTED_FILE,
@@ -20,20 +25,30 @@ from schemas.manifests import (
     Commit,
     DepartmentView,
     InputFile,
-    ShardEntry,
+    ShardProof,
 )
-from schemas.seals import TEMPORARY_PREFIX, label, publish, wrapped_write
+from schemas.names import sealed_name
+from schemas.proofs import proofs_of, root_of
+from schemas.seals import TEMPORARY_PREFIX, Seal, label, publish, wrapped_write
 from schemas.tables import schema_fingerprint, shard_schema
-from schemas.verification import check_manifest, department_entries, inputs_digest, json_digest, shards_digest
+from schemas.verification import (
+    check_manifest,
+    department_entries,
+    inputs_digest,
+    json_digest,
+    shards_digest,
+    signed_files,
+)
 from schemas.version import VERSION
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey
 from sharding.phi import scanner_version
 from sharding.phi_ledger import sum_of_phi
-from sharding.scratch import Plan, Scratch, ShardReceipt, read_receipt
+from sharding.scratch import Scratch, read_receipt
+from sharding.scratch_documents import Plan, ResultsKeys, ShardReceipt
 from sharding.survey import SealedFile
 
-ENCRYPTION: Literal["none"] = "none"
+ENCRYPTED: Literal["parquet-aes-256-gcm"] = "parquet-aes-256-gcm"
 # To be raised when scratch files or digests of the same inputs become others, so that no build goes on from old ones.
 BUILD_FORMAT = 3
 
@@ -52,7 +67,9 @@ class Identity:
         return corpus / BUILDS_FOLDER / self.build_id
 
 
-def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: RecordKey) -> Identity:
+def identify(
+    settings: ShardingSettings, sealed: Sequence[SealedFile], key: RecordKey, *, is_encrypted: bool = False
+) -> Identity:
     """The id of a build: a digest of configuration, inputs with their formats, schema, program and build format."""
     config = {
         **settings.model_dump(mode="json"),
@@ -60,6 +77,7 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
         "departments": key.table_digest(settings.departments) if settings.departments else None,
         "key_id": key.key_id,
         **({"phi_scanner": scanner_version()} if settings.phi_scan else {}),
+        **({"encryption": ENCRYPTED} if is_encrypted else {}),
     }
     fingerprint = schema_fingerprint(shard_schema(settings.feature_names))
     material = {
@@ -77,11 +95,37 @@ def identify(settings: ShardingSettings, sealed: Sequence[SealedFile], key: Reco
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What an encrypted build was made with: a builder's keyring, the policy, and all wrapped keys."""
+
+    access: Access
+    policy_digest: str
+    results: ResultsKeys
+    shards: dict[str, WrappedKey]
+
+
+def keys_of(source: KeySource | None, policy_digest: str | None, plan: Plan, *, scratch: Scratch) -> Keys | None:
+    """The keys of a build whose shards are all written; None for one in the clear."""
+    if source is None or policy_digest is None:
+        return None
+    receipts = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt) for shard in plan.shards]
+    wrapped = {receipt.entry.shard_id: receipt.wrapped for receipt in receipts if receipt.wrapped is not None}
+    results = scratch.read_document(scratch.results_keys(), ResultsKeys)
+    return Keys(source.open(), policy_digest, results, wrapped)
+
+
 def make_manifest(
-    identity: Identity, plan: Plan, sealed: Sequence[SealedFile], *, settings: ShardingSettings, scratch: Scratch
+    identity: Identity,
+    plan: Plan,
+    *,
+    sealed: Sequence[SealedFile],
+    settings: ShardingSettings,
+    scratch: Scratch,
+    keys: Keys | None = None,
 ) -> BuildManifest:
     """What the build says of itself, from the plan and the receipts of its shards."""
-    shards = [read_receipt(scratch.shard(shard.shard_id), ShardReceipt).entry for shard in plan.shards]
+    shards = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt).entry for shard in plan.shards]
     return BuildManifest(
         build_id=identity.build_id,
         exactppl_version=VERSION,
@@ -93,7 +137,10 @@ def make_manifest(
         inputs_digest=identity.inputs_digest,
         schema_fingerprint=identity.schema_fingerprint,
         features=settings.feature_names,
-        encryption=ENCRYPTION,
+        encryption=ENCRYPTED if keys else "none",
+        policy_digest=keys.policy_digest if keys else None,
+        results_checks=keys.results.checks if keys else {},
+        merkle_root=root_of(shards),
         limited_to=settings.limit,
         ledger=plan.ledger,
         side_rows=plan.side_rows,
@@ -108,27 +155,30 @@ def make_manifest(
     )
 
 
-def commit_build(folder: Path, manifest: BuildManifest, plan: Plan) -> None:
-    """Write views and manifest beside the shards, check that nothing else is there, and commit.
+def commit_build(folder: Path, manifest: BuildManifest, plan: Plan, keys: Keys | None = None) -> None:
+    """Write views, wrapped keys and manifest beside the shards, check that nothing else is there, and commit.
 
     Raises:
         IntegrityError: the manifest does not agree with itself, or a foreign file lies in the build.
     """
     check_manifest(manifest, label(folder / MANIFEST_FILE))
-    views = {}
+    proofs, views = proofs_of(manifest.shards), {}
     for entry in manifest.departments:
-        view = DepartmentView(
-            build_id=manifest.build_id,
-            code=entry.code,
-            name=plan.names[entry.code],
-            ledger=plan.departments[entry.code],
-            phi=plan.phi.get(entry.code, {}),
-            shards=[shard for shard in manifest.shards if shard.department == entry.code],
-        )
-        views[entry.code] = write_document(folder / VIEWS_FOLDER / f"{entry.code}.json", view)
+        view = _view(manifest, plan, entry.code, proofs=proofs, keys=keys)
+        views[entry.code] = _write(folder / VIEWS_FOLDER / f"{entry.code}.json", view, keys)
+        if keys:
+            keys.access.publish_signed(keys_path(folder, entry.code), _department_keys(manifest, view, keys))
     seal = write_document(folder / MANIFEST_FILE, manifest)
-    _check_no_strays(folder, manifest.shards, codes=set(views))
-    write_document(folder / COMMITTED_FILE, Commit(build_id=manifest.build_id, manifest=seal, views=views))
+    _check_no_strays(folder, manifest, is_signed=keys is not None)
+    commit = Commit(
+        build_id=manifest.build_id,
+        manifest=seal,
+        views=views,
+        merkle_root=manifest.merkle_root,
+        num_shards=len(manifest.shards),
+        audit=_audited(folder.parents[1], manifest.build_id, keys),
+    )
+    _write(folder / COMMITTED_FILE, commit, keys)
 
 
 def has_builds(corpus: Path) -> bool:
@@ -152,9 +202,59 @@ def make_current(corpus: Path, build_id: str) -> None:
     publish(corpus / CURRENT_FILE, f"{build_id}\n".encode(), replace=True)
 
 
-def _check_no_strays(folder: Path, shards: Sequence[ShardEntry], *, codes: set[str]) -> None:
+def _audited(corpus: Path, build_id: str, keys: Keys | None) -> dict[str, AuditHead]:
+    """Note the build in the corpus' log, and say where that stands."""
+    if keys is None:
+        return {}
+    corpus_log(corpus, keys.access).append("build", build_id, "done")
+    return heads_of(corpus)
+
+
+def _view(
+    manifest: BuildManifest, plan: Plan, code: str, *, proofs: Mapping[str, ShardProof], keys: Keys | None
+) -> DepartmentView:
+    shards = [shard for shard in manifest.shards if shard.department == code]
+    name, hidden = plan.names[code], None
+    if keys:
+        context = results_context(manifest.build_id, code)
+        secret = keys.access.keys.decrypt(keys.results.keys[code], context)
+        name, hidden = None, sealed_name(name, secret, build_id=manifest.build_id, code=code)
+    return DepartmentView(
+        build_id=manifest.build_id,
+        code=code,
+        name=name,
+        sealed_name=hidden,
+        ledger=plan.departments[code],
+        phi=plan.phi.get(code, {}),
+        shards=shards,
+        proofs=[proofs[shard.shard_id] for shard in shards],
+    )
+
+
+def _department_keys(manifest: BuildManifest, view: DepartmentView, keys: Keys) -> DepartmentKeys:
+    return DepartmentKeys(
+        build_id=manifest.build_id,
+        code=view.code,
+        results=keys.results.keys[view.code],
+        results_check=keys.results.checks[view.code],
+        shards={shard.shard_id: keys.shards[shard.shard_id] for shard in view.shards},
+    )
+
+
+def _write(path: Path, document: Document, keys: Keys | None) -> Seal:
+    """Publish a document, its signature first, so that nobody finds it without."""
+    if keys:
+        keys.access.sign(path, document_bytes(document), replace=True)
+    return write_document(path, document)
+
+
+def _check_no_strays(folder: Path, manifest: BuildManifest, *, is_signed: bool) -> None:
     """Remove what killed workers left half written; anything else that is not listed is foreign."""
-    expected = {MANIFEST_FILE, *(shard.path for shard in shards), *(f"{VIEWS_FOLDER}/{code}.json" for code in codes)}
+    codes = [entry.code for entry in manifest.departments]
+    expected = {MANIFEST_FILE, *(shard.path for shard in manifest.shards)}
+    expected |= {f"{VIEWS_FOLDER}/{code}.json" for code in codes}
+    if is_signed:
+        expected |= signed_files(codes)
     for path in sorted(folder.rglob("*")):
         if path.name.startswith(TEMPORARY_PREFIX):
             path.unlink(missing_ok=True)

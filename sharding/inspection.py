@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from schemas.balance import Balance
 from schemas.folders import Build
-from schemas.manifests import Balance, BuildLedger, SideLedger
+from schemas.ledgers import BuildLedger, SideLedger
 from sharding.bounds import PLAIN_PER_COMPRESSED
 from sharding.departments import UNLISTED_DEPARTMENT
 from sharding.phi_ledger import ANY, sum_of_phi
@@ -22,7 +23,11 @@ def describe_build(build: Build, *, with_names: bool = False) -> dict[str, Any]:
     manifest = build.manifest
     departments = [entry.model_dump(mode="json") for entry in manifest.departments]
     if with_names:
-        departments = [{**entry, "name": build.view(entry["code"]).name} for entry in departments]
+        shown = [entry["code"] for entry in departments if build.may_see_results(entry["code"])]
+        departments = [
+            {**entry, "name": build.department_name(entry["code"])} if entry["code"] in shown else entry
+            for entry in departments
+        ]
     return {
         "build_id": manifest.build_id,
         "content_digest": manifest.content_digest,

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.documents import read_document
+from schemas.access import KeySource
 from schemas.seals import Seal
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
-from sharding.scratch import DepartmentTable, PlannedShard, Scratch
+from sharding.scratch import Scratch
+from sharding.scratch_documents import DepartmentTable, PlannedShard
 from sharding.sources.adapter import NOTES
 from sharding.sources.adapters import source_of
 from sharding.sources.source import Source, Span
@@ -47,7 +48,7 @@ class BlockJob:
         Raises:
             IntegrityError: the table is not in the scratch folder, or damaged.
         """
-        table = read_document(self.scratch.departments(), DepartmentTable).code_of
+        table = self.scratch.read_document(self.scratch.departments(), DepartmentTable).code_of
         return self.settings.model_copy(update={"departments": table})
 
     @property
@@ -98,6 +99,7 @@ class ShardJob:
         key_path: Of the corpus' key, by which departments are known.
         scratch: Where the spill files are.
         build: Folder of the build.
+        keys: The builder's keyring; None for a build in the clear.
     """
 
     shard: PlannedShard
@@ -108,6 +110,7 @@ class ShardJob:
     key_path: Path
     scratch: Scratch
     build: Path
+    keys: KeySource | None = None
 
     @property
     def num_bytes(self) -> int:

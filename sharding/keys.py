@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from schemas.errors import IntegrityError
 from schemas.multiset import id_bytes
-from schemas.seals import label, read_verified
+from schemas.seals import label
 from schemas.tables import ID_TYPE
 from sharding.config import ShardingSettings
 from sharding.placement import Keys
-from sharding.scratch import ScanReceipt, Scratch, read_receipt
+from sharding.scratch import Scratch, read_receipt
+from sharding.scratch_documents import ScanReceipt
 
 # Column of a key table to field of ``Keys``.
 _FIELDS = {
@@ -43,7 +44,7 @@ def load_scan(num_blocks: int, scratch: Scratch, settings: ShardingSettings) -> 
     Raises:
         IntegrityError: a key table is absent or damaged.
     """
-    receipts = [read_receipt(scratch.keys(block), ScanReceipt) for block in range(num_blocks)]
+    receipts = [read_receipt(scratch, scratch.keys(block), ScanReceipt) for block in range(num_blocks)]
     total = sum(receipt.num_records for receipt in receipts)
     num_grouped = 0 if settings.group == "none" else total
     keys = Keys(
@@ -59,7 +60,7 @@ def load_scan(num_blocks: int, scratch: Scratch, settings: ShardingSettings) -> 
     start = 0
     for block, receipt in enumerate(receipts):
         stop = start + receipt.num_records
-        _fill(keys, slice(start, stop), scratch.keys(block), receipt)
+        _fill(keys, slice(start, stop), _read(scratch, scratch.keys(block), receipt))
         start = stop
     return Scanned(receipts, keys)
 
@@ -71,18 +72,17 @@ def record_ids(block: int, scratch: Scratch) -> pa.FixedSizeBinaryArray:
         IntegrityError: the key table is absent or damaged.
     """
     path = scratch.keys(block)
-    return _read(path, read_receipt(path, ScanReceipt)).column("record_id").combine_chunks()
+    return _read(scratch, path, read_receipt(scratch, path, ScanReceipt)).column("record_id").combine_chunks()
 
 
-def _fill(keys: Keys, rows: slice, path: Path, receipt: ScanReceipt) -> None:
-    table = _read(path, receipt)
+def _fill(keys: Keys, rows: slice, table: pa.Table) -> None:
     for name in table.column_names:
         target, column = getattr(keys, _FIELDS[name]), table.column(name)
         target[rows] = id_bytes(column) if column.type == ID_TYPE else column.to_numpy()
 
 
-def _read(path: Path, receipt: ScanReceipt) -> pa.Table:
-    content = read_verified(path, receipt.seal)
+def _read(scratch: Scratch, path: Path, receipt: ScanReceipt) -> pa.Table:
+    content = scratch.read_verified(path, receipt.seal)
     try:
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
             table = reader.read_all()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from schemas.closed import make_closed
 from schemas.documents import write_document
 from schemas.errors import DataError
-from schemas.manifests import BuildLedger, PhiCount, Refusal, RefusalLimit
+from schemas.ledgers import BuildLedger, PhiCount
+from schemas.manifests import Refusal, RefusalLimit
 from schemas.seals import label, wrapped_write
 from sharding.config import ShardingSettings, allowed
 from sharding.departments import UNLISTED_DEPARTMENT

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from schemas.documents import Document, read_document
+from schemas.documents import Document
 from schemas.errors import IntegrityError
-from schemas.manifests import SideLedger
+from schemas.ledgers import SideLedger
 from schemas.seals import Seal, check_seal, label
 from sharding.inputs import SourceFile
 from sharding.lookup_rows import RowRuns, RunSizes, remove_stale_runs
-from sharding.scratch import LOOKUP_FOLDER, Scratch, write_sealed
+from sharding.scratch import LOOKUP_FOLDER, Scratch
 from sharding.sources.adapters import ADAPTERS, source_of
 from sharding.sources.lookup_plans import LookupPlan
+from sharding.sources.opening import opening_through
 
 # Of side files, whose rows are short: their cells take many times as much.
 MOST_BLOCK_BYTES = 4 << 20
@@ -80,7 +81,7 @@ def make_lookups(job: LookupJob) -> Lookups:
     for side in job.sides:
         side.file.check_unchanged()
     lookups = Lookups(places=places, tables=dict(sorted(seals.items())), sides=ledgers)
-    write_sealed(job.scratch, _index_path(job.scratch), lookups)
+    job.scratch.write_document(_index_path(job.scratch), lookups)
     return lookups
 
 
@@ -135,11 +136,12 @@ def _read(job: LookupJob, side: SideFile, take: Callable[[str, pa.Table], None])
     num_read = 0
     rejected: Counter[str] = Counter()
     source = source_of(side.file.format, job.family, side.file.use)
-    for span in source.spans(side.path, min(job.block_bytes, MOST_BLOCK_BYTES)):
-        for rows in source.read(side.path, span, columns=side.columns):
-            take(side.file.use, rows.table)
-            num_read += rows.num_read
-            rejected.update(rows.rejected)
+    with opening_through(job.scratch.opened):
+        for span in source.spans(side.path, min(job.block_bytes, MOST_BLOCK_BYTES)):
+            for rows in source.read(side.path, span, columns=side.columns):
+                take(side.file.use, rows.table)
+                num_read += rows.num_read
+                rejected.update(rows.rejected)
     return SideLedger(num_read=num_read, rejected=dict(sorted(rejected.items())))
 
 
@@ -166,7 +168,7 @@ def _mapped(path: Path) -> pa.Table:
 
 def _intact(scratch: Scratch, places: str) -> Lookups | None:
     try:
-        lookups = read_document(_index_path(scratch), Lookups)
+        lookups = scratch.read_document(_index_path(scratch), Lookups)
         for name, seal in lookups.tables.items():
             check_seal(_table_path(scratch, name), seal)
     except IntegrityError:

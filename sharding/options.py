@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from schemas.access_options import access_options, key_source
 from schemas.console import NamedPath, output_options
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ _BUILD_OPTIONS = [
     click.option("--limit", help="Keep only the first N records in placement order."),
     click.option("--on-unknown", help="A department in no entry of [departments]: keep, unknown, or fail."),
     click.option("--group", help="Keep together in one shard: none, patient, or encounter."),
+    click.option("--policy", type=EXISTING_FILE, help="TOML file of who may do what; replaces the corpus' policy."),
     click.option("--record-key", type=EXISTING_FILE, help="Another key file (64 hex digits); workers must see it too."),
     click.option("--workers", type=click.IntRange(1, 1_024), help="Local worker processes; all cores by default."),
     click.option("--scheduler", type=Address(), help="Running Dask scheduler; its workers must see all paths."),
@@ -107,7 +109,7 @@ def build_options(command: CommandT) -> CommandT:
     """What ``build`` and ``plan`` have in common."""
     for option in reversed(_BUILD_OPTIONS):
         command = option(command)
-    return output_options(command)
+    return access_options("Write shards in the clear, unsigned; marked in every output.")(output_options(command))
 
 
 def request_of(flags: dict[str, Any]) -> Request:
@@ -127,7 +129,20 @@ def request_of(flags: dict[str, Any]) -> Request:
         block_bytes=flags["read_block_bytes"] or DEFAULT_BLOCK_BYTES,
         scratch=flags["scratch"].absolute() if flags["scratch"] else None,
         ignore_space=flags.get("ignore_space", False),
+        keys=key_source(
+            flags["corpus"].absolute(),
+            principal=flags["principal"],
+            keyring=flags["keyring"],
+            plaintext=flags["plaintext"],
+        ),
+        policy=_policy(flags),
     )
+
+
+def _policy(flags: dict[str, Any]) -> Path | None:
+    if flags["policy"] and flags["plaintext"]:
+        raise click.UsageError("--plaintext and --policy: in the clear nobody can be kept out; give one of them")
+    return flags["policy"].absolute() if flags["policy"] else None
 
 
 def features_of(values: Sequence[str]) -> dict[str, str]:

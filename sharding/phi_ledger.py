@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow.compute as pc
 
-from schemas.manifests import PhiCount
+from schemas.ledgers import PhiCount
 from sharding.phi import Found, count_identifiers
 from sharding.records import Records
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.documents import read_document, write_document
 from schemas.errors import DataError, IntegrityError
-from schemas.manifests import BuildLedger
+from schemas.ledgers import BuildLedger
 from schemas.multiset import digest_sum, multiset_hex
 from schemas.seals import Seal, check_seal, publish
 from sharding.balance import measure_balance
@@ -34,7 +33,8 @@ from sharding.placement import (
     shard_sums,
 )
 from sharding.records import code_name
-from sharding.scratch import Plan, PlannedShard, ScanReceipt, Scratch, Survey
+from sharding.scratch import Scratch
+from sharding.scratch_documents import Plan, PlannedShard, ScanReceipt, Survey
 from sharding.side_rows import SideRows, whole_of
 
 DUPLICATE_REASONS = {IDENTICAL: "identical", OTHER_COLUMNS: "other_columns", OTHER_TEXT: "other_text"}
@@ -91,7 +91,7 @@ def make_plan(survey: Survey, settings: ShardingSettings, scratch: Scratch, *, s
         shards=_planned_shards(kept, placement),
         assignments=_publish_all(_by_block(assignment, receipts), scratch),
     )
-    write_document(scratch.plan(), plan, replace=True)
+    scratch.write_document(scratch.plan(), plan)
     return plan
 
 
@@ -132,7 +132,7 @@ def merge_ledgers(ledgers: Iterable[BuildLedger]) -> BuildLedger:
 
 def _frozen(scratch: Scratch) -> Plan | None:
     try:
-        plan = read_document(scratch.plan(), Plan)
+        plan = scratch.read_document(scratch.plan(), Plan)
         for block, seal in enumerate(plan.assignments):
             check_seal(scratch.assignment(block), seal)
     except IntegrityError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.access import KeySource
 from schemas.console import notice
 from schemas.errors import IntegrityError
 from schemas.folders import current_build_id, open_build
@@ -14,6 +15,7 @@ from schemas.seals import label
 from sharding.cluster import ClusterOptions
 from sharding.commit import Identity, has_builds, identify
 from sharding.config import ShardingSettings
+from sharding.corpus_keys import ready_keys
 from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, find_files
 from sharding.phi import require_presidio
@@ -39,6 +41,8 @@ class Request:
         block_bytes: Size of the parts in which text files are read.
         scratch: Folder on another disk for unfinished work; in the corpus when absent.
         ignore_space: Whether to begin although a disk is too small.
+        keys: The builder's keyring, made with the first build of a corpus; None for builds in the clear.
+        policy: TOML file of who may do what; that of the corpus when absent, at first all for the builder.
     """
 
     inputs: Sequence[str]
@@ -49,6 +53,8 @@ class Request:
     block_bytes: int = DEFAULT_BLOCK_BYTES
     scratch: Path | None = None
     ignore_space: bool = False
+    keys: KeySource | None = None
+    policy: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Prepared:
     key_path: Path
     identity: Identity
     scratch: Scratch
+    policy_digest: str | None = None
 
 
 def prepare(request: Request) -> Prepared:
@@ -83,10 +90,12 @@ def prepare(request: Request) -> Prepared:
         notice(f"inputs: {found.num_hidden} files or folders whose names begin with . or _ are left out")
     key, key_path = _record_key(request)
     _check_same_key(request.corpus, key)
+    policy_digest = ready_keys(request.corpus, request.keys, request.policy, key) if request.keys else None
     sealed = seal_inputs(recognised.files)
-    identity = identify(recognised.settings, sealed, key)
+    identity = identify(recognised.settings, sealed, key, is_encrypted=request.keys is not None)
     log.info("build %s of %d files", identity.build_id, len(sealed))
-    return Prepared(recognised, sealed, key_path, identity, scratch_of(request.corpus, identity.build_id))
+    scratch = scratch_of(request.corpus, identity.build_id, request.keys)
+    return Prepared(recognised, sealed, key_path, identity, scratch, policy_digest)
 
 
 def _record_key(request: Request) -> tuple[RecordKey, Path]:

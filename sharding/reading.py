@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sharding.jobs import BlockJob
 from sharding.sources.adapters import ADAPTERS
+from sharding.sources.opening import opening_through
 from sharding.sources.source import Rows
 
 
@@ -17,6 +18,11 @@ def read_block(job: BlockJob) -> Iterator[Rows]:
         DataError: the file cannot be read as its format.
         IntegrityError: a lookup table cannot be read.
     """
+    with opening_through(job.scratch.opened):
+        yield from _rows(job)
+
+
+def _rows(job: BlockJob) -> Iterator[Rows]:
     adapter = ADAPTERS.get(job.settings.source)
     found = job.source.read(job.path, job.span, columns=job.columns)
     if adapter is None:

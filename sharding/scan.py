@@ -12,13 +12,14 @@ from sharding.jobs import BlockJob
 from sharding.phi_ledger import PhiCounts, phi_of_records, sum_by_department
 from sharding.reading import read_block
 from sharding.records import key_schema, to_keys, to_records
-from sharding.scratch import Rejects, ScanReceipt, reusable, write_receipt
+from sharding.scratch import reusable, write_receipt
+from sharding.scratch_documents import Rejects, ScanReceipt
 
 
 def scan_block(job: BlockJob) -> int:
     """Write a block's key table and its receipt, unless an earlier try has; returns the block's number."""
     path = job.scratch.keys(job.number)
-    if reusable(path, ScanReceipt):
+    if reusable(job.scratch, path, ScanReceipt):
         return job.number
     settings, key = job.whole_settings(), load_key(job.key_path)
     rejects: Counter[tuple[str | None, str]] = Counter()

@@ -7,131 +7,35 @@ file without a receipt, or one that differs from it, does not count. Workers han
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from pydantic import Field
-
-from schemas.documents import Document, Value, document_bytes, read_document
-from schemas.errors import IntegrityError
-from schemas.manifests import REFUSED_FOLDER, Balance, BuildLedger, PhiCount, ShardEntry, SideLedger
-from schemas.seals import Seal, check_seal, place_while, publish_while
+from schemas.access import KeySource
+from schemas.canonical import MAX_JSON_BYTES
+from schemas.documents import Document, document_bytes, parse_document
+from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.manifests import REFUSED_FOLDER
+from schemas.seals import (
+    Seal,
+    label,
+    opened,
+    place_while,
+    publish_while,
+    require_seal,
+    seal_bytes,
+    seal_stream,
+)
 from sharding.permit import check_permit
+from sharding.scratch_documents import Receipt
+from sharding.scratch_key import opened_under, scratch_key, write_under
 
 SCRATCH_FOLDER = "scratch"
 LOOKUP_FOLDER = "lookups"
 # Tasks make no folders, so these are there before they begin.
 SUBFOLDERS = ("utf8", LOOKUP_FOLDER, "keys", "assignments", "spills", "shards")
-
-
-class SurveyedFile(Value):
-    """One input: its seal, and that of its plain UTF-8 copy if it is compressed or in another encoding."""
-
-    seal: Seal
-    utf8: Seal | None
-
-
-class SurveyedBlock(Value):
-    """A record-aligned part of one input; see ``sources.source.Span``."""
-
-    file: int = Field(ge=0)
-    start: int = Field(ge=0)
-    stop: int = Field(gt=0)
-    num_bytes: int = Field(ge=0)
-
-
-class Survey(Document):
-    """How the inputs are cut. A resumed build keeps the cut it began with."""
-
-    kind = "exactppl.scratch.survey"
-
-    files: list[SurveyedFile]
-    blocks: list[SurveyedBlock]
-
-
-class DepartmentTable(Document):
-    """The hospital's names of departments, which tasks read here: a message could be seen on a scheduler."""
-
-    kind = "exactppl.scratch.departments"
-
-    code_of: dict[str, str]
-
-
-class Rejects(Value):
-    """Records of one reason; ``department`` is null where none could be read."""
-
-    department: str | None
-    reason: str
-    count: int = Field(gt=0)
-
-
-class Receipt(Document):
-    """Vouches for one file."""
-
-    seal: Seal
-
-
-class ScanReceipt(Receipt):
-    """Pass 1 of one block: the seal of its key table, and what the ledger needs."""
-
-    kind = "exactppl.scratch.scan"
-
-    num_records: int = Field(ge=0)
-    rejects: list[Rejects]
-    departments: dict[str, str | None]
-    roles_seen: list[str]
-    unresolved: dict[str, int]
-    phi: dict[str, dict[str, PhiCount]] = Field(default_factory=dict)
-
-
-class PlannedShard(Value):
-    """A shard before it is written."""
-
-    shard_id: str
-    department: str
-    num_records: int = Field(gt=0)
-    estimated_tokens: int = Field(ge=0)
-    multiset_digest: str
-
-
-class Plan(Document):
-    """Where every record goes, frozen before any text moves; ``assignments`` has one seal per block."""
-
-    kind = "exactppl.scratch.plan"
-
-    block_tokens: int = Field(gt=0)
-    ledger: BuildLedger
-    side_rows: SideLedger = SideLedger()
-    unresolved: dict[str, int]
-    phi_scanned: bool = False
-    phi: dict[str, dict[str, PhiCount]] = Field(default_factory=dict)
-    balance: Balance
-    departments: dict[str, BuildLedger]
-    names: dict[str, str | None]
-    num_read: list[int]
-    multiset_digest: str
-    shards: list[PlannedShard]
-    assignments: list[Seal]
-
-
-class SpillReceipt(Document):
-    """Vouches for a file of pass 2, part by part: the shard of each part, the byte after it, and its xxh3_64."""
-
-    kind = "exactppl.scratch.spill"
-
-    shards: list[int]
-    stops: list[int]
-    digests: list[int]
-
-
-class ShardReceipt(Receipt):
-    """Pass 3 of one shard: what the manifest will say of it."""
-
-    kind = "exactppl.scratch.shard"
-
-    entry: ShardEntry
 
 
 ReceiptT = TypeVar("ReceiptT", bound=Document)
@@ -145,10 +49,12 @@ class Scratch:
     Attributes:
         folder: Where they lie.
         word: That of the client in charge, by which its tasks are told from those of an earlier one.
+        keyring: The builder's; without, what holds text or names lies in the clear.
     """
 
     folder: Path
     word: str = field(default_factory=lambda: secrets.token_hex(16), compare=False)
+    keyring: KeySource | None = field(default=None, compare=False)
 
     def publish(self, path: Path, write: Callable[[BinaryIO], object]) -> Seal:
         """Write a task's file, here or in the build.
@@ -158,12 +64,71 @@ class Scratch:
         Raises:
             TemporaryError: the build was cleared or taken over, and nothing was left; or the disk failed.
         """
-        durable = not path.is_relative_to(self.folder)
-        return publish_while(path, write, check=self._check, durable=durable)
+        is_inside = path.is_relative_to(self.folder)
+        if not is_inside or not self._encrypts(path):
+            return publish_while(path, write, check=self._check, durable=not is_inside)
+        return self._place_encrypted(path, write)
 
     def place(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
         """As ``publish``, for a scratch file for whose parts its receipt vouches."""
-        place_while(path, write, check=self._check)
+        if self._encrypts(path):
+            self._place_encrypted(path, write)
+        else:
+            place_while(path, write, check=self._check)
+
+    @contextmanager
+    def opened(self, path: Path) -> Iterator[BinaryIO]:
+        """Open a scratch file as it was written, or another file as it is; errors as ``schemas.seals.opened``."""
+        with opened_under(self._key(), self._name(path), path) if self._encrypts(path) else opened(path) as file:
+            yield file
+
+    def check_seal(self, path: Path, expected: Seal) -> None:
+        """What is in a scratch file is what was sealed; errors as ``schemas.seals.check_seal``."""
+        with self.opened(path) as file:
+            require_seal(path, seal_stream(file), expected)
+
+    def read_verified(self, path: Path, expected: Seal) -> bytes:
+        """What is in a scratch file, once that is known to be what was sealed."""
+        with self.opened(path) as file:
+            content = file.read(expected.num_bytes + 1)
+        require_seal(path, seal_bytes(content), expected)
+        return content
+
+    def read_document(self, path: Path, model: type[ReceiptT]) -> ReceiptT:
+        """A document of the scratch folder; errors as ``schemas.documents.read_document``."""
+        with self.opened(path) as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+        return parse_document(content, model, label(path))
+
+    def write_document(self, path: Path, document: Document) -> None:
+        """Write a task's document."""
+        content = document_bytes(document)
+        self.publish(path, lambda file: file.write(content))
+
+    @property
+    def build_id(self) -> str:
+        """Of the build."""
+        return self.folder.name
+
+    def _place_encrypted(self, path: Path, write: Callable[[BinaryIO], object]) -> Seal:
+        seals: list[Seal] = []
+        key, name = self._key(), self._name(path)
+        place_while(path, lambda file: seals.append(write_under(key, name, write, file)), check=self._check)
+        return seals[-1]
+
+    def _encrypts(self, path: Path) -> bool:
+        """Lookup tables are mapped from the disk, which an encrypted file cannot be."""
+        if self.keyring is None or not path.is_relative_to(self.folder):
+            return False
+        return path.parent.name != LOOKUP_FOLDER
+
+    def _key(self) -> bytes:
+        if self.keyring is None:
+            raise AccessDeniedError(f"{label(self.folder)}: encrypted, and no keyring was named")
+        return scratch_key(self.folder, self.keyring, self.build_id)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def survey(self) -> Path:
         """The cut of the inputs."""
@@ -200,6 +165,10 @@ class Scratch:
         """Stands for a finished shard; only its receipt exists."""
         return self.folder / "shards" / f"{shard_id}.parquet"
 
+    def results_keys(self) -> Path:
+        """The wrapped keys for losses."""
+        return self.folder / "results-keys.json"
+
     def refusal(self) -> Path:
         """The ledger of the build if it is refused: in the corpus, where it outlives the scratch."""
         return self.folder.parents[1] / REFUSED_FOLDER / f"{self.folder.name}.json"
@@ -216,9 +185,9 @@ class Scratch:
         check_permit(self.folder, self.word)
 
 
-def scratch_of(corpus: Path, build_id: str) -> Scratch:
+def scratch_of(corpus: Path, build_id: str, keyring: KeySource | None = None) -> Scratch:
     """Where a build's scratch files lie; the folder may not be there yet."""
-    return Scratch(corpus / SCRATCH_FOLDER / build_id)
+    return Scratch(corpus / SCRATCH_FOLDER / build_id, keyring=keyring)
 
 
 def receipt_path(path: Path) -> Path:
@@ -226,31 +195,25 @@ def receipt_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def write_sealed(scratch: Scratch, path: Path, document: Document) -> None:
-    """Write a task's document."""
-    content = document_bytes(document)
-    scratch.publish(path, lambda file: file.write(content))
-
-
 def write_receipt(scratch: Scratch, path: Path, receipt: Document) -> None:
     """Vouch for a file that is complete."""
-    write_sealed(scratch, receipt_path(path), receipt)
+    scratch.write_document(receipt_path(path), receipt)
 
 
-def read_receipt(path: Path, model: type[ReceiptT]) -> ReceiptT:
+def read_receipt(scratch: Scratch, path: Path, model: type[ReceiptT]) -> ReceiptT:
     """The receipt of a finished scratch file.
 
     Raises:
         IntegrityError: there is none, or it is damaged.
     """
-    return read_document(receipt_path(path), model)
+    return scratch.read_document(receipt_path(path), model)
 
 
-def reusable(path: Path, model: type[SealedT], *, at: Path | None = None) -> SealedT | None:
+def reusable(scratch: Scratch, path: Path, model: type[SealedT], *, at: Path | None = None) -> SealedT | None:
     """The receipt of a scratch file that is still exactly what was vouched for; ``at`` if the file lies elsewhere."""
     try:
-        receipt = read_receipt(path, model)
-        check_seal(at or path, receipt.seal)
+        receipt = read_receipt(scratch, path, model)
+        scratch.check_seal(at or path, receipt.seal)
     except IntegrityError:
         return None
     return receipt

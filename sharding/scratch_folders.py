@@ -19,6 +19,7 @@ from schemas.seals import label, wrapped_write
 from sharding.lock import LOCK_SUFFIX, locked_if_free
 from sharding.permit import grant, remove_tree, withdraw
 from sharding.scratch import SCRATCH_FOLDER, Scratch, scratch_of
+from sharding.scratch_key import ready_scratch_key
 
 PREFIX = "exactppl-"
 
@@ -119,6 +120,8 @@ def _furnish(scratch: Scratch) -> None:
     """Only now may tasks write, and only those of this client."""
     for folder in scratch.subfolders():
         folder.mkdir(exist_ok=True)
+    if scratch.keyring:
+        ready_scratch_key(scratch.folder, scratch.keyring, scratch.build_id)
     grant(scratch.folder, scratch.word)
 
 

@@ -11,17 +11,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from schemas.audit_logs import corpus_log
 from schemas.blocks import block_entries, blocks_digest
-from schemas.errors import IntegrityError
+from schemas.build_keys import shard_context, shard_place
+from schemas.ciphers import key_check
+from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.keys import DataKey, kek_of
 from schemas.manifests import COMMITTED_FILE, SHARDS_FOLDER, BlockEntry, ShardEntry
 from schemas.multiset import digest_sum, multiset_hex, row_digests
+from schemas.parquet import encryption, open_parquet
 from schemas.seals import label
 from schemas.tables import FEATURE_PREFIX
 from schemas.verification import id_matrix
 from sharding.identity import load_key
 from sharding.jobs import ShardJob
 from sharding.placement import cut_blocks, cut_grouped_blocks, placement_hashes, placement_order
-from sharding.scratch import ShardReceipt, reusable, write_receipt
+from sharding.scratch import reusable, write_receipt
+from sharding.scratch_documents import ShardReceipt
 from sharding.spill import POSITION, gather
 
 # Minima and maxima of ids or text would stand in the footer, so only these numbers have them.
@@ -39,7 +45,8 @@ def write_shard(job: ShardJob) -> int:
     """
     path = job.build / shard_file(job.shard.department, job.shard.shard_id)
     marker = job.scratch.shard(job.shard.shard_id)
-    if reusable(marker, ShardReceipt, at=path):
+    receipt = reusable(job.scratch, marker, ShardReceipt, at=path)
+    if receipt and _still_opens(receipt, job):
         return job.number
     _check_open(job.build)
     gathered = gather(job.scratch, job.parts, job.settings)
@@ -49,7 +56,12 @@ def write_shard(job: ShardJob) -> int:
     _check_department(table, job)
     blocks = block_entries(table, _block_sizes(table, job).tolist())
     # Over what an earlier try left that was cut short before it vouched for its file: the name always has a whole file.
-    seal = job.scratch.publish(path, lambda file: _write_and_read_back(file, table, blocks=blocks))
+    key = _data_key(job)
+    secret = key.plaintext if key else None
+    place = shard_place(job.build.name, job.shard.shard_id)
+    seal = job.scratch.publish(
+        path, lambda file: _write_and_read_back(file, table, blocks=blocks, key=secret, place=place)
+    )
     entry = ShardEntry(
         shard_id=job.shard.shard_id,
         path=shard_file(job.shard.department, job.shard.shard_id),
@@ -58,15 +70,40 @@ def write_shard(job: ShardJob) -> int:
         estimated_tokens=job.shard.estimated_tokens,
         seal=seal,
         content_digest=blocks_digest(blocks),
+        key_check=key_check(secret) if secret else None,
         blocks=blocks,
     )
-    write_receipt(job.scratch, marker, ShardReceipt(seal=seal, entry=entry))
+    wrapped = key.wrapped if key else None
+    write_receipt(job.scratch, marker, ShardReceipt(seal=seal, entry=entry, wrapped=wrapped))
     return job.number
 
 
 def shard_file(code: str, shard_id: str) -> str:
     """A shard's path within its build."""
     return f"{SHARDS_FOLDER}/{code}/{shard_id}.parquet"
+
+
+def _data_key(job: ShardJob) -> DataKey | None:
+    """A new key for this file alone."""
+    if job.keys is None:
+        return None
+    access, build_id = job.keys.open(), job.build.name
+    made = access.keys.generate_data_key(
+        kek_of(job.shard.department, "text"), shard_context(build_id, job.shard.shard_id)
+    )
+    corpus_log(job.build.parents[1], access).append("key.use", f"{build_id}/{job.shard.shard_id}", "done")
+    return made
+
+
+def _still_opens(receipt: ShardReceipt, job: ShardJob) -> bool:
+    """Keys may have been rotated and retired since an interrupted build wrote the shard."""
+    if job.keys is None or receipt.wrapped is None:
+        return job.keys is None and receipt.wrapped is None
+    try:
+        job.keys.open().keys.decrypt(receipt.wrapped, shard_context(job.build.name, job.shard.shard_id))
+    except (AccessDeniedError, IntegrityError):
+        return False
+    return True
 
 
 def _check_open(build: Path) -> None:
@@ -122,7 +159,9 @@ def _block_sizes(table: pa.Table, job: ShardJob) -> NDArray[np.int64]:
     return cut_grouped_blocks(tokens, is_first, job.block_tokens)
 
 
-def _write_and_read_back(file: BinaryIO, table: pa.Table, *, blocks: list[BlockEntry]) -> None:
+def _write_and_read_back(
+    file: BinaryIO, table: pa.Table, *, blocks: list[BlockEntry], key: bytes | None, place: str
+) -> None:
     """Write one row group per block, then compare the file with the table before it gets its name."""
     short = [name for name in table.column_names if name == "department" or name.startswith(FEATURE_PREFIX)]
     with pq.ParquetWriter(
@@ -132,13 +171,14 @@ def _write_and_read_back(file: BinaryIO, table: pa.Table, *, blocks: list[BlockE
         version="2.6",
         use_dictionary=short,
         write_statistics=COLUMNS_WITH_STATISTICS,
+        encryption_properties=encryption(key, place),
     ) as writer:
         start = 0
         for block in blocks:
             writer.write_table(table.slice(start, block.num_records), row_group_size=block.num_records)
             start += block.num_records
     file.flush()
-    with pq.ParquetFile(Path(file.name)) as written:
+    with open_parquet(Path(file.name), key, place, where="shard") as written:
         counts = [written.metadata.row_group(index).num_rows for index in range(written.metadata.num_row_groups)]
         same = counts == [block.num_records for block in blocks] and written.read(use_threads=False).equals(table)
     if not same:

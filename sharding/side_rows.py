@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.manifests import SideLedger
+from schemas.ledgers import SideLedger
 from schemas.seals import label
 from sharding.config import ShardingSettings
 from sharding.sources.source import UNDECODABLE

@@ -20,7 +20,8 @@ from schemas.seals import wrapped_write
 from sharding.bounds import PLAIN_PER_COMPRESSED, ROW_BYTES, SHARD_SHARE, SPILL_SHARE, WORKER_BYTES, Bound
 from sharding.config import ShardingSettings
 from sharding.folders import num_bytes
-from sharding.scratch import Plan, Scratch, Survey
+from sharding.scratch import Scratch
+from sharding.scratch_documents import Plan, Survey
 from sharding.spill import PART_BYTES
 
 # The text of a block with its cells, tables and slices, and what is held of each record beside its text (measured with

@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from schemas.errors import DataError, IntegrityError
-from schemas.seals import Seal, label, opened, read_verified
+from schemas.seals import Seal, label, read_verified
 from schemas.tables import shard_schema
 from sharding.config import ShardingSettings
 from sharding.identity import RecordKey, load_key
@@ -30,7 +30,8 @@ from sharding.keys import record_ids
 from sharding.plan import DROPPED
 from sharding.reading import read_block
 from sharding.records import to_records
-from sharding.scratch import Scratch, SpillReceipt, read_receipt, write_receipt
+from sharding.scratch import Scratch, read_receipt, write_receipt
+from sharding.scratch_documents import SpillReceipt
 
 POSITION = "position"
 # Of records that are sorted by shard at once; sorting holds three copies of them.
@@ -50,7 +51,7 @@ def spill_blocks(job: SpillJob) -> int:
     """Write a spill file and its receipt, unless an earlier try has; returns its number."""
     scratch = job.blocks[0][0].scratch
     path = scratch.spill(job.number)
-    if _is_intact(path):
+    if _is_intact(scratch, path):
         return job.number
     shards: list[int] = []
     stops: list[int] = []
@@ -73,7 +74,7 @@ def spill_blocks(job: SpillJob) -> int:
 
 def shard_parts(scratch: Scratch, *, num_spills: int, num_shards: int) -> list[Parts]:
     """Where each shard's records are."""
-    receipts = [read_receipt(scratch.spill(number), SpillReceipt) for number in range(num_spills)]
+    receipts = [read_receipt(scratch, scratch.spill(number), SpillReceipt) for number in range(num_spills)]
     shards = np.array([shard for receipt in receipts for shard in receipt.shards], dtype=np.int64)
     parts = np.concatenate([np.empty((0, 4), dtype=np.uint64), *map(_parts, range(num_spills), receipts)])
     order = np.argsort(shards, kind="stable")
@@ -95,7 +96,7 @@ def gather(scratch: Scratch, parts: Parts, settings: ShardingSettings) -> pa.Tab
     found: list[pa.RecordBatch] = []
     for number, places in groupby(parts.tolist(), key=itemgetter(0)):
         path = scratch.spill(number)
-        with opened(path) as file:
+        with scratch.opened(path) as file:
             for _, start, stop, digest in places:
                 found.append(pa.ipc.read_record_batch(_read_part(file, path, (start, stop, digest)), schema))
     return pa.Table.from_batches(found, schema)
@@ -115,11 +116,11 @@ def _read_part(file: BinaryIO, path: Path, part: tuple[int, int, int]) -> pa.Buf
     return pa.py_buffer(content)
 
 
-def _is_intact(path: Path) -> bool:
+def _is_intact(scratch: Scratch, path: Path) -> bool:
     """Whether an earlier try has written the whole file, and it is still as it was written."""
     try:
-        receipt = read_receipt(path, SpillReceipt)
-        with opened(path) as file:
+        receipt = read_receipt(scratch, path, SpillReceipt)
+        with scratch.opened(path) as file:
             for _, start, stop, digest in _parts(0, receipt).tolist():
                 _read_part(file, path, (start, stop, digest))
             return not file.read(1)

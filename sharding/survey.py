@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.console import Progress
-from schemas.documents import read_document, write_document
 from schemas.errors import DataError, IntegrityError
-from schemas.seals import Seal, check_seal, label, seal_file
+from schemas.seals import Seal, label, seal_file
 from sharding.cluster import Cluster
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
-from sharding.scratch import Scratch, Survey, SurveyedBlock, SurveyedFile
+from sharding.scratch import Scratch
+from sharding.scratch_documents import Survey, SurveyedBlock, SurveyedFile
 from sharding.scratch_folders import start_over
 from sharding.sources.adapter import MIXED, NOTES
 from sharding.sources.adapters import source_of
 from sharding.sources.encodings import transcode
 from sharding.sources.formats import is_text
+from sharding.sources.opening import opening_through
 from sharding.sources.source import Span
 
 
@@ -98,7 +99,7 @@ def survey_inputs(
             for span in cut.spans
         ],
     )
-    write_document(scratch.survey(), survey, replace=True)
+    scratch.write_document(scratch.survey(), survey)
     return survey
 
 
@@ -116,7 +117,8 @@ def _cut(job: SurveyJob) -> Cut:
     holds_notes = job.file.use in (NOTES, MIXED)
     source = source_of(job.file.format, job.family, NOTES)
     try:
-        spans = source.spans(path, job.block_bytes) if holds_notes else []
+        with opening_through(job.scratch.opened):
+            spans = source.spans(path, job.block_bytes) if holds_notes else []
     except DataError as error:
         # Whoever must mend the file does not know its copy.
         raise DataError(str(error).replace(label(path), label(job.file.path))) from None
@@ -126,10 +128,10 @@ def _cut(job: SurveyJob) -> Cut:
 
 def _interrupted(sealed: Sequence[SealedFile], scratch: Scratch) -> Survey | None:
     try:
-        survey = read_document(scratch.survey(), Survey)
+        survey = scratch.read_document(scratch.survey(), Survey)
         for number, file in enumerate(survey.files):
             if file.utf8:
-                check_seal(scratch.utf8(number), file.utf8)
+                scratch.check_seal(scratch.utf8(number), file.utf8)
     except IntegrityError:
         return None
     return survey if [file.seal for file in survey.files] == [item.seal for item in sealed] else None

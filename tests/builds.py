@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.folders import Build
-from schemas.verification import read_shard
+from schemas.access_options import reader_access
+from schemas.folders import Build, open_build
+from schemas.shard_files import read_shard
 from sharding.build import build_corpus
 from sharding.cluster import ClusterOptions
 from sharding.config import ShardingSettings
@@ -75,7 +76,12 @@ def build(inputs: Sequence[Path], corpus: Path, scheduler: str, **changes: Any) 
     return build_corpus(request(inputs, corpus, scheduler, **changes))[0]
 
 
+def opened(path: Path) -> Build:
+    """A build with the keys that its corpus has, as a command opens it that is told nothing of keys."""
+    return open_build(path, reader_access(path, principal=None, keyring=None, plaintext=False))
+
+
 def records_of(made: Build) -> list[dict[str, Any]]:
     """All records of a build, by raw id."""
-    tables = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    tables = [read_shard(made, shard) for shard in made.manifest.shards]
     return sorted((row for table in tables for row in table.to_pylist()), key=lambda row: str(row["raw_id"]))

@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.folders import Build, open_build
+from schemas.folders import Build
 from schemas.verification import verify_build
 from sharding.sample_files import write_sample
-from tests.builds import KEY
+from tests.builds import KEY, opened
 
 ROOT = Path(__file__).parents[1]
 MAPPING = ["--id", "note_id", "--text", "text", "--department", "department"]
 SECONDS = 120
+CORPUS = ["CURRENT", "audit", "builds", "policy.json.dsse", "secret"]
 BLOCK_BYTES = 60_000
 
 
@@ -51,18 +52,18 @@ def make_calm(folder: Path) -> Calm:
     inputs = Inputs(folder / "notes.jsonl", folder / "test.key")
     started = time.monotonic()
     finish(inputs.command(folder / "corpus", "--workers", "2"))
-    return Calm(inputs, open_build(folder / "corpus"), time.monotonic() - started)
+    return Calm(inputs, opened(folder / "corpus"), time.monotonic() - started)
 
 
 def check_calm(corpus: Path, calm: Calm) -> None:
     """The corpus holds the calm build, byte for byte in what matters, and not one file more."""
-    made = open_build(corpus)
+    made = opened(corpus)
     assert made.manifest.content_digest == calm.build.manifest.content_digest
     assert made.manifest.multiset_digest == calm.build.manifest.multiset_digest
     assert made.manifest.ledger == calm.build.manifest.ledger
     assert made.manifest.ledger.balances
     assert verify_build(made, deep=True)["records"] == made.manifest.ledger.num_kept
-    assert sorted(path.name for path in corpus.iterdir()) == ["CURRENT", "builds"]
+    assert sorted(path.name for path in corpus.iterdir()) == CORPUS
     assert [path.name for path in (corpus / "builds").iterdir()] == [made.manifest.build_id]
 
 

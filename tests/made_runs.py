@@ -17,13 +17,13 @@ from aggregate.config import ReportSettings
 from aggregate.crossings import parse_crossings
 from aggregate.report import make_report
 from aggregate.runs import open_run
+from schemas.balance import Balance
 from schemas.blocks import block_entries, blocks_digest
 from schemas.canonical import canonical_json
 from schemas.documents import write_document
 from schemas.folders import open_build
+from schemas.ledgers import BuildLedger
 from schemas.manifests import (
-    Balance,
-    BuildLedger,
     BuildManifest,
     Commit,
     DepartmentView,
@@ -37,6 +37,7 @@ from schemas.manifests import (
 )
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.partials import BlockKey, rank_folder, skipped_of, tally_of, write_partial
+from schemas.proofs import proofs_of, root_of
 from schemas.report import Report
 from schemas.seals import publish_with, seal_bytes, seal_file
 from schemas.tables import (
@@ -133,6 +134,7 @@ def make_build(
         schema_fingerprint=schema_fingerprint(shard_schema(features)),
         features=list(features),
         encryption="none",
+        merkle_root=root_of(shards),
         limited_to=limited_to,
         ledger=ledger,
         unresolved={},
@@ -296,7 +298,7 @@ def _shard_table(rows: Sequence[MadeRecord], features: Sequence[str]) -> pa.Tabl
 
 
 def _commit(corpus: Path, folder: Path, manifest: BuildManifest, names: dict[str, str | None]) -> None:
-    views = {}
+    views, proofs = {}, proofs_of(manifest.shards)
     for entry in manifest.departments:
         view = DepartmentView(
             build_id=manifest.build_id,
@@ -304,10 +306,18 @@ def _commit(corpus: Path, folder: Path, manifest: BuildManifest, names: dict[str
             name=names[entry.code],
             ledger=BuildLedger(num_read=entry.num_records, num_kept=entry.num_records, duplicates={}, rejected={}),
             shards=[shard for shard in manifest.shards if shard.department == entry.code],
+            proofs=[proofs[shard.shard_id] for shard in manifest.shards if shard.department == entry.code],
         )
         views[entry.code] = write_document(folder / "views" / f"{entry.code}.json", view)
     seal = write_document(folder / "manifest.json", manifest)
-    write_document(folder / "COMMITTED", Commit(build_id=manifest.build_id, manifest=seal, views=views))
+    commit = Commit(
+        build_id=manifest.build_id,
+        manifest=seal,
+        views=views,
+        merkle_root=manifest.merkle_root,
+        num_shards=len(manifest.shards),
+    )
+    write_document(folder / "COMMITTED", commit)
     (corpus / "CURRENT").write_bytes(manifest.build_id.encode() + b"\n")
 
 

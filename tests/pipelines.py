@@ -45,11 +45,11 @@ def stage(*arguments: object, code: int = 0) -> str:
 
 
 def build(notes: Notes, corpus: Path, *, workers: int = 1) -> Path:
-    """Shard notes with a fixed record key, so that corpora can be compared."""
+    """Shard notes in the clear with a fixed record key, so that corpora can be compared byte for byte."""
     corpus.mkdir(parents=True, exist_ok=True)
     key = corpus.parent / "record-id.key"
     key.write_text("5a" * 32)
-    options = [*notes.options, "--out", corpus, "--record-key", key, "--workers", workers]
+    options = [*notes.options, "--out", corpus, "--record-key", key, "--workers", workers, "--plaintext"]
     stage("sharding", "build", *notes.inputs, *options)
     return corpus
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.documents import read_document
 from sharding.build import build_corpus
 from sharding.jobs import ShardJob, told
 from sharding.preparation import Prepared, Request, prepare
-from sharding.scratch import Plan
+from sharding.scratch_documents import Plan
 from sharding.scratch_folders import make_folder
 from sharding.spill import shard_parts
 
@@ -35,7 +34,7 @@ def stopped_build(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> Prepared:
 
 def shard_job(stopped: Prepared) -> ShardJob:
     """The task of the first shard."""
-    plan = read_document(stopped.scratch.plan(), Plan)
+    plan = stopped.scratch.read_document(stopped.scratch.plan(), Plan)
     corpus = stopped.scratch.folder.parents[1]
     num_spills = len(list(stopped.scratch.spill(0).parent.glob("*.arrow")))
     return ShardJob(

@@ -51,6 +51,9 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+IMPORTING = ("import_module", "__import__", "optional_library")
+
+
 def imports_of(path: Path) -> Iterator[str]:
     """Every module name that a file imports, at any depth, also by ``import_module``."""
     package = path.relative_to(ROOT).parts[0]
@@ -59,7 +62,9 @@ def imports_of(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield package if node.level else node.module or ""
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "__import__", "optional_library")
+        ):
             yield from (
                 item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)
             )

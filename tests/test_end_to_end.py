@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.folders import open_build
+from schemas.shard_files import read_shard
 from schemas.tables import content_digest
-from schemas.verification import read_shard
 from tests import pipelines
 from tests.models import MAX_POSITIONS
 from tests.pipelines import Notes
@@ -115,7 +115,7 @@ def test_the_whole_is_what_a_plain_loop_over_the_records_gives(
 ) -> None:
     """Total loss within 1e-6 of batch size 1 without padding, in fp32, and exactly its token count."""
     build = open_build(corpus)
-    tables = [read_shard(build.shard_path(shard), build.manifest.features) for shard in build.manifest.shards]
+    tables = [read_shard(build, shard) for shard in build.manifest.shards]
     texts = [text for table in tables for text in table.column("text").to_pylist()]
     lengths = {"max_length": MAX_POSITIONS, "stride": MAX_POSITIONS}
 
@@ -141,10 +141,7 @@ def test_the_ledger_runs_through_all_three_stages(expected: dict[str, bytes]) ->
 def _digests(corpus: Path) -> dict[str, str]:
     """Content digests of all shards, recomputed from the files."""
     build = open_build(corpus)
-    return {
-        shard.shard_id: content_digest(read_shard(build.shard_path(shard), build.manifest.features))
-        for shard in build.manifest.shards
-    }
+    return {shard.shard_id: content_digest(read_shard(build, shard)) for shard in build.manifest.shards}
 
 
 def _without_provenance(files: dict[str, bytes]) -> dict[str, object]:

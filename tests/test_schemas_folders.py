@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
+from schemas.balance import Balance
 from schemas.documents import write_document
 from schemas.errors import IntegrityError, PipelineError, UsageError
 from schemas.folders import Build, current_build_id, open_build
+from schemas.ledgers import BuildLedger
 from schemas.manifests import (
     BUILDS_FOLDER,
     COMMITTED_FILE,
     CURRENT_FILE,
     MANIFEST_FILE,
     VIEWS_FOLDER,
-    Balance,
     BlockEntry,
-    BuildLedger,
     BuildManifest,
     Commit,
     DepartmentEntry,
     DepartmentView,
     ShardEntry,
+    ShardProof,
 )
-from schemas.seals import seal_bytes
+from schemas.seals import Seal, seal_bytes
 
 BUILD_ID = "b-0123456789abcdef"
 OTHER_ID = "b-fedcba9876543210"
@@ -69,6 +70,7 @@ def manifest_of(build_id: str, **changes: Any) -> BuildManifest:
         schema_fingerprint=NOTHING,
         features=[],
         encryption="none",
+        merkle_root=NOTHING,
         limited_to=None,
         ledger=BuildLedger(num_read=4, num_kept=4, duplicates={}, rejected={}),
         unresolved={},
@@ -84,7 +86,15 @@ def manifest_of(build_id: str, **changes: Any) -> BuildManifest:
 def view_of(build_id: str, code: str) -> DepartmentView:
     """The view of one department."""
     ledger = BuildLedger(num_read=2, num_kept=2, duplicates={}, rejected={})
-    return DepartmentView(build_id=build_id, code=code, name="Cardiology", ledger=ledger, shards=[shard_of(code)])
+    proofs = [ShardProof(index=0, path=[])]
+    return DepartmentView(
+        build_id=build_id, code=code, name="Cardiology", ledger=ledger, shards=[shard_of(code)], proofs=proofs
+    )
+
+
+def commit_of(build_id: str, manifest: Seal, views: dict[str, Seal]) -> Commit:
+    """What seals the build."""
+    return Commit(build_id=build_id, manifest=manifest, views=views, merkle_root=NOTHING, num_shards=len(CODES))
 
 
 def commit_build(corpus: Path, build_id: str = BUILD_ID, **changes: Any) -> Path:
@@ -92,7 +102,7 @@ def commit_build(corpus: Path, build_id: str = BUILD_ID, **changes: Any) -> Path
     folder = corpus / BUILDS_FOLDER / build_id
     views = {code: write_document(folder / VIEWS_FOLDER / f"{code}.json", view_of(build_id, code)) for code in CODES}
     manifest = write_document(folder / MANIFEST_FILE, manifest_of(build_id, **changes))
-    write_document(folder / COMMITTED_FILE, Commit(build_id=build_id, manifest=manifest, views=views))
+    write_document(folder / COMMITTED_FILE, commit_of(build_id, manifest, views))
     (corpus / CURRENT_FILE).write_text(f"{build_id}\n")
     return folder
 

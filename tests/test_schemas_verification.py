@@ -122,7 +122,8 @@ def _edit_manifest(folder: Path, change: Callable[[dict], None]) -> None:
     body["config_digest"] = json_digest(body["config"])
     seal = write_document(folder / "manifest.json", BuildManifest.model_validate(body), replace=True)
     commit = read_document(folder / "COMMITTED", Commit)
-    write_document(folder / "COMMITTED", commit.model_copy(update={"manifest": seal}), replace=True)
+    changed = {"manifest": seal, "num_shards": len(body["shards"]), "merkle_root": body["merkle_root"]}
+    write_document(folder / "COMMITTED", commit.model_copy(update=changed), replace=True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from schemas.documents import read_document
 from schemas.errors import IntegrityError
+from schemas.folders import open_build
 from schemas.manifests import RunManifest
 from schemas.partials import BlockKey, PartialFile, list_partials, rank_folder
 from schemas.tables import SKIPPED_STATUSES
@@ -42,7 +43,7 @@ def run_id(run: Path) -> str:
 def taken_over(build: MadeBuild, run: Path) -> tuple[RankLedger, list[BlockKey]]:
     """What one rank takes over of everything that is there."""
     found = finished_partials(run, blocks_of(build.manifest))
-    return take_over(run, found, run_id=run_id(run), features=[])
+    return take_over(run, found, run_id=run_id(run), build=open_build(build.corpus))
 
 
 def test_sound_partials_are_taken_over(build: MadeBuild, run: Path) -> None:
@@ -63,7 +64,10 @@ def test_any_number_of_ranks_takes_over_the_same(num_ranks: int, build: MadeBuil
     """The shares of any world size pool to the whole: each partial is verified by one rank."""
     found = finished_partials(run, blocks_of(build.manifest))
 
-    shares = [take_over(run, found[rank::num_ranks], run_id=run_id(run), features=[])[0] for rank in range(num_ranks)]
+    shares = [
+        take_over(run, found[rank::num_ranks], run_id=run_id(run), build=open_build(build.corpus))[0]
+        for rank in range(num_ranks)
+    ]
 
     sealed = read_document(run / "COMPLETE", RunManifest)
     skipped = {status: sum(share.skipped[status] for share in shares) for status in SKIPPED_STATUSES}

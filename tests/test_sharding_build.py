@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.folders import Build, open_build
-from schemas.verification import read_shard, verify_build
+from schemas.shard_files import read_shard
+from schemas.verification import verify_build
 from sharding.blocks import block_jobs
 from sharding.build import build_corpus, survey_blocks
 from sharding.cluster import ClusterOptions, connected
@@ -230,5 +231,5 @@ def test_mtsamples_is_read_whole(shared: Path, tmp_path: Path, scheduler: str) -
 
 
 def _ids_by_shard(made: Build) -> list[set[bytes]]:
-    tables = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    tables = [read_shard(made, shard) for shard in made.manifest.shards]
     return [set(table.column("record_id").to_pylist()) for table in tables]

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schemas.folders import open_build
 from schemas.verification import verify_build
+from tests.builds import opened
 from tests.calm import BLOCK_BYTES, ROOT, SECONDS, Calm, check_calm, finish, running
 from tests.daskprocesses import DaskProcesses
 
@@ -170,8 +170,8 @@ def test_builders_of_other_inputs_do_not_disturb_each_other(calm: Calm, tmp_path
     assert set(codes) <= {0, 75}
     builds = sorted((corpus / "builds").iterdir())
     assert len(builds) == 2
-    multisets = [open_build(folder).manifest.multiset_digest for folder in builds]
-    assert all(verify_build(open_build(folder), deep=True) for folder in builds)
+    multisets = [opened(folder).manifest.multiset_digest for folder in builds]
+    assert all(verify_build(opened(folder), deep=True) for folder in builds)
     assert multisets == [calm.build.manifest.multiset_digest] * 2
     assert (corpus / "CURRENT").read_text().strip() in {folder.name for folder in builds}
     assert not (corpus / "scratch").exists()

@@ -65,7 +65,7 @@ def test_build_prints_one_object_and_keeps_the_key_closed(
     assert done.returncode == 0
     assert result["status"] == "built"
     assert result["ledger"]["num_kept"] == 40
-    assert "without encryption" in done.stderr
+    assert "made the keyring of owner" in done.stderr
     assert "record key" in done.stderr
     assert (folder / "secret" / "record-id.key").stat().st_mode & 0o777 == 0o600
     key = (folder / "secret" / "record-id.key").read_text().strip()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.folders import Build, open_build
-from schemas.manifests import BuildLedger
-from schemas.verification import read_shard
-from tests.builds import build, records_of
+from schemas.folders import Build
+from schemas.ledgers import BuildLedger
+from schemas.shard_files import read_shard
+from tests.builds import build, opened, records_of
 from tests.commands import run_sharding
 from tests.exports import MIMIC3, MIMIC4, OMOP, Export, write_export
 
@@ -202,7 +202,7 @@ def test_an_export_is_recognised_and_built(name: str, tmp_path: Path, scheduler:
     ignored = {"mimic3": "PROCEDURES_ICD.csv", "mimic4": "discharge_detail.csv", "omop": ""}[name]
     assert ignored in done.stderr
     assert json.loads(done.stdout)
-    check(open_build(tmp_path / "corpus"), family)
+    check(opened(tmp_path / "corpus"), family)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -230,7 +230,7 @@ def test_notes_of_a_patient_stay_together_in_order_of_time(tmp_path: Path, sched
     made = build([folder], tmp_path / "out", scheduler, columns={}, source="mimic3", group="patient", target_tokens=60)
 
     assert len(made.manifest.shards) > 1
-    shards = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    shards = [read_shard(made, shard) for shard in made.manifest.shards]
     found = [[raw_id.split("/") for raw_id in shard.column("raw_id").to_pylist()] for shard in shards]
     runs = [(patient, [time for time, _ in run]) for ids in found for patient, run in groupby(ids, key=itemgetter(1))]
     assert sorted(patient for patient, _ in runs) == list("123456")

@@ -14,7 +14,8 @@ import pytest
 from schemas.dealing import assign, imbalance
 from schemas.errors import DataError
 from schemas.folders import Build
-from schemas.verification import read_shard, verify_build
+from schemas.shard_files import read_shard
+from schemas.verification import verify_build
 from scoring.assignment import blocks_of
 from sharding.cli import cli
 from tests.builds import Row, build, write_rows
@@ -47,7 +48,7 @@ def stays(num_rows: int) -> list[Row]:
 
 def tables_of(made: Build) -> list[pa.Table]:
     """All shards."""
-    return [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    return [read_shard(made, shard) for shard in made.manifest.shards]
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import TemporaryError
-from schemas.folders import open_build
 from schemas.verification import verify_build
 from sharding.build import build_corpus, plan_corpus
 from sharding.lock import locked, locked_if_free
 from sharding.preparation import prepare
-from tests.builds import build, request, some_rows, write_rows
+from tests.builds import build, opened, request, some_rows, write_rows
 
 ROOT = Path(__file__).parents[1]
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--target-tokens", "200"]
@@ -34,7 +33,7 @@ def test_two_equal_builds_at_once_make_one_whole_build(tmp_path: Path, scheduler
     codes = sorted(process.returncode for process in processes)
     assert codes in ([0, 0], [0, 75]), errors
     assert codes == [0, 0] or any("another build of the same inputs is at work" in said for said in errors)
-    assert verify_build(open_build(tmp_path / "corpus"), deep=True)["records"] == NUM_RECORDS
+    assert verify_build(opened(tmp_path / "corpus"), deep=True)["records"] == NUM_RECORDS
     assert not (tmp_path / "corpus" / "scratch").exists()
 
 

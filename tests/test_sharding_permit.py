@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from schemas.documents import read_document
 from schemas.errors import PipelineError, TemporaryError, UsageError
 from sharding.blocks import block_jobs
 from sharding.build import build_corpus
@@ -21,7 +20,8 @@ from sharding.permit import PERMIT_FILE, check_permit, withdraw
 from sharding.preparation import Prepared
 from sharding.purge import purge
 from sharding.scan import scan_block
-from sharding.scratch import Plan, Scratch, Survey
+from sharding.scratch import Scratch
+from sharding.scratch_documents import Plan, Survey
 from sharding.scratch_folders import clear, make_folder, start_over
 from sharding.shards import write_shard
 from sharding.spill import spill_blocks
@@ -175,8 +175,10 @@ def test_a_task_that_reads_while_its_scratch_is_cleared_ends(stopped: Prepared, 
     """It waits for the key in the middle of its work, the scratch goes meanwhile, and it does not come back."""
     key = tmp_path / "slow.key"
     os.mkfifo(key)
-    block = replace(block_jobs(stopped, read_document(stopped.scratch.survey(), Survey))[0], key_path=key)
-    plan = read_document(stopped.scratch.plan(), Plan)
+    block = replace(
+        block_jobs(stopped, stopped.scratch.read_document(stopped.scratch.survey(), Survey))[0], key_path=key
+    )
+    plan = stopped.scratch.read_document(stopped.scratch.plan(), Plan)
     for receipt in (stopped.scratch.keys(0), stopped.scratch.spill(0)):
         receipt.with_suffix(".json").unlink()
 

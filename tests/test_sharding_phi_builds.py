@@ -12,7 +12,8 @@ pytest.importorskip("presidio_analyzer", exc_type=ImportError)
 from schemas.documents import read_document
 from schemas.errors import DataError, IntegrityError
 from schemas.folders import Build
-from schemas.manifests import PhiCount, Refusal
+from schemas.ledgers import PhiCount
+from schemas.manifests import Refusal
 from schemas.verification import check_views, verify_build
 from sharding.inspection import describe_build, lines_of
 from tests.builds import build, write_rows

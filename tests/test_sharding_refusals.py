@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from schemas.documents import read_document
 from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
-from schemas.manifests import BuildLedger, Refusal
+from schemas.ledgers import BuildLedger
+from schemas.manifests import Refusal
 from schemas.verification import verify_build
 from sharding.build import build_corpus, plan_corpus
 from sharding.cli import cli

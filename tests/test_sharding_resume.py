@@ -27,7 +27,7 @@ from sharding.layout import Layout
 from sharding.preparation import Request, prepare
 from sharding.sample_files import write_sample
 from sharding.shards import write_shard
-from tests.builds import KEY, build, request, some_rows, write_rows
+from tests.builds import KEY, build, opened, request, some_rows, write_rows
 from tests.stops import shard_job, stop_before_commit, stopped_build
 
 ROOT = Path(__file__).parents[1]
@@ -253,7 +253,7 @@ def test_workers_killed_at_any_moment_lose_nothing(notes: tuple[Path, Path, str]
 
     assert process.returncode == 0, errors
     assert num_killed >= 2
-    made = open_build(tmp_path / "corpus")
+    made = opened(tmp_path / "corpus")
     assert made.manifest.content_digest == digest
     assert verify_build(made, deep=True)["records"] == made.manifest.ledger.num_kept
 
@@ -297,7 +297,7 @@ def _kill_one_worker(parent: int) -> int:
 
 def test_a_commit_is_the_last_thing_written(reference: Build) -> None:
     """Committing the same manifest again changes nothing, so a crash between any two writes can be repeated."""
-    from sharding.scratch import Plan
+    from sharding.scratch_documents import Plan
 
     views = {entry.code: reference.view(entry.code) for entry in reference.manifest.departments}
     plan = Plan(

@@ -17,7 +17,7 @@ from sharding.cli import cli
 from sharding.cluster import ClusterOptions, connected
 from sharding.sample_files import write_sample
 from sharding.schedulers import Certificates, address_in, check_address
-from tests.builds import KEY, some_rows, write_rows
+from tests.builds import KEY, opened, some_rows, write_rows
 from tests.certificates import Pem, make_certificates
 from tests.commands import run_command
 from tests.daskprocesses import dask_processes
@@ -191,6 +191,6 @@ def test_a_build_over_tls_survives_workers_that_leave_and_join(tmp_path: Path, p
     assert calm.returncode == 0
     assert process.returncode == 0, errors
     assert was_at_work
-    made = open_build(tmp_path / "corpus")
+    made = opened(tmp_path / "corpus")
     assert made.manifest.content_digest == open_build(tmp_path / "calm").manifest.content_digest
     assert verify_build(made, deep=True)["records"] == made.manifest.ledger.num_kept

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.manifests import BuildLedger, SideLedger
+from schemas.ledgers import BuildLedger, SideLedger
 from sharding.config import ShardingSettings
 from sharding.inputs import SourceFile
 from sharding.limits import Counted, breaches

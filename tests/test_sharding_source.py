@@ -14,8 +14,10 @@ import pytest
 from schemas.documents import read_document
 from schemas.errors import DataError, UsageError
 from schemas.folders import open_build
-from schemas.manifests import Refusal, SideLedger
-from schemas.verification import read_shard, verify_build
+from schemas.ledgers import SideLedger
+from schemas.manifests import Refusal
+from schemas.shard_files import read_shard
+from schemas.verification import verify_build
 from sharding.build import build_corpus, plan_corpus, survey_blocks
 from sharding.cli import cli
 from sharding.cluster import connected
@@ -139,7 +141,7 @@ def test_groups_come_from_the_family(tmp_path: Path, scheduler: str) -> None:
 
     made = _build([folder], tmp_path / "corpus", scheduler, group="patient")
 
-    shards = [read_shard(made.shard_path(shard), made.manifest.features) for shard in made.manifest.shards]
+    shards = [read_shard(made, shard) for shard in made.manifest.shards]
     places = [
         {(row["department"], row["patient_id"]) for row in table.select(["department", "patient_id"]).to_pylist()}
         for table in shards

@@ -27,7 +27,8 @@ from sharding.inputs import SourceFile
 from sharding.lookups import LookupJob, SideFile, make_lookups
 from sharding.preparation import Request
 from sharding.sample_files import write_sample
-from sharding.scratch import Scratch, Survey
+from sharding.scratch import Scratch
+from sharding.scratch_documents import Survey
 from sharding.scratch_folders import make_folder
 from sharding.sources.adapters import ADAPTERS, source_of
 from sharding.sources.encodings import transcode

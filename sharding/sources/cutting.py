@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from schemas.seals import opened
+from sharding.sources.opening import opened_text
 from sharding.sources.source import Span
 
 
@@ -25,7 +25,7 @@ def cut_file(
     """
     spans: list[Span] = []
     rest, begin = b"", start
-    with opened(path) as file:
+    with opened_text(path) as file:
         file.seek(start)
         # A record that outgrows the block doubles the buffer, so that a long record is not searched over and over.
         while chunk := file.read(max(block_bytes - len(rest), len(rest), 1)):
@@ -41,6 +41,6 @@ def cut_file(
 
 def read_span(path: Path, span: Span) -> bytes:
     """The bytes of a span."""
-    with opened(path) as file:
+    with opened_text(path) as file:
         file.seek(span.start)
         return file.read(span.stop - span.start)

@@ -17,8 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import DataError
-from schemas.seals import label, opened
+from schemas.seals import label
 from sharding.sources.cutting import cut_file, read_span
+from sharding.sources.opening import opened_text
 from sharding.sources.quoting import Fields, find_fields, first_record, is_closed, last_record_end
 from sharding.sources.ranges import ranges
 from sharding.sources.source import (
@@ -78,7 +79,7 @@ class DelimitedSource:
         yield Rows(table, +rejected, frozenset(columns))
 
     def _after_header(self, path: Path) -> tuple[list[str], int]:
-        with opened(path) as file:
+        with opened_text(path) as file:
             return self._first_record(path, file.read(HEAD_BYTES))
 
     def _first_record(self, path: Path, head: bytes) -> tuple[list[str], int]:

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import DataError
-from schemas.seals import label, opened
+from schemas.seals import label
 from sharding.dates import utc_microseconds
 from sharding.sources.fhir_json import resource_of, string
 from sharding.sources.fhir_references import resource_key
 from sharding.sources.fhir_sides import FIELDS, IDENTIFIERS, PLACE, SIDE_COLUMNS, TARGET, WITHDRAWN
 from sharding.sources.fhir_types import BINARY, ENCOUNTER, ORGANIZATION, PATIENT
 from sharding.sources.keyed import KEY, find, keyed, latest, values_at
+from sharding.sources.opening import opened_text
 
 # Fields of an encounter that refer to another resource, and its type.
 REFERENCES = {"organization": ORGANIZATION, "subject": PATIENT}
@@ -77,7 +78,7 @@ def binary_data(lookups: Mapping[str, pa.Table], rows: pa.Array) -> list[str | N
             by_file.setdefault(row[FILE], []).append(index)
     for number, indexes in by_file.items():
         path = Path(unquote(lookups[FILES].column(PLACE[0])[number].as_py(), errors="surrogateescape"))
-        with opened(path) as file:
+        with opened_text(path) as file:
             for index in indexes:
                 file.seek(int(found[index]["start"]))
                 resource = resource_of(file.read(int(found[index]["num_bytes"])))

@@ -1,0 +1,118 @@
+"""What one principal can do here: the keys that open what it was granted, and the signatures that it believes.
+
+Nothing of this travels: whoever starts a process names the folder of keyrings and the principal, and the process opens
+that file by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.canonical import MAX_JSON_BYTES
+from schemas.documents import Document, DocumentT, document_bytes, parse_document
+from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.keyrings import keyring_path, read_keyring
+from schemas.keys import KeyProvider
+from schemas.keys_local import LocalKeys
+from schemas.seals import label, opened, publish
+from schemas.signing import PublicKey, SigningKey, payload_of, require_signature, signature_path, write_signature
+
+DEFAULT_PRINCIPAL = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where a principal's keyring lies; it holds no key, so it may stand in messages between processes."""
+
+    folder: Path
+    principal: str
+
+    def open(self) -> Access:
+        """The principal's keys.
+
+        Raises:
+            AccessDeniedError: there is no keyring, or it cannot be opened.
+            UsageError: the file is not its user's alone.
+            IntegrityError: the file is damaged.
+        """
+        keyring = read_keyring(keyring_path(self.folder, self.principal))
+        seed = None if keyring.seed is None else SigningKey(bytes.fromhex(keyring.seed))
+        signers = {name: (PublicKey(signer.public_key), signer.may_build) for name, signer in keyring.signers.items()}
+        return Access(
+            source=self,
+            keys=LocalKeys(keyring),
+            signing_key=seed,
+            builders=tuple(sorted(key for key, may_build in signers.values() if may_build)),
+            signers=tuple(sorted(key for key, _ in signers.values())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An opened keyring.
+
+    Attributes:
+        source: Where it came from.
+        keys: Opens what the principal was granted.
+        signing_key: Signs what it makes.
+        builders: Whose signatures of builds, keys and policies are believed.
+        signers: Whose signatures of runs and reports are believed.
+    """
+
+    source: KeySource
+    keys: KeyProvider
+    signing_key: SigningKey | None
+    builders: tuple[PublicKey, ...]
+    signers: tuple[PublicKey, ...]
+
+    @property
+    def principal(self) -> str:
+        """Whose keys these are."""
+        return self.source.principal
+
+    def sign(self, path: Path, content: bytes, *, replace: bool = False) -> None:
+        """Publish the signature of a file beside it.
+
+        Raises:
+            AccessDeniedError: the keyring has no signing key.
+        """
+        write_signature(path, content, self._signing_key(), replace=replace)
+
+    def _signing_key(self) -> SigningKey:
+        if self.signing_key is None:
+            raise AccessDeniedError(
+                f"principal {self.principal}: its keyring has no signing key; have it granted anew with keys grant"
+            )
+        return self.signing_key
+
+    def publish_signed(self, path: Path, document: Document) -> None:
+        """Publish a document within its signature, in one file that is replaced at once.
+
+        Raises:
+            AccessDeniedError: the keyring has no signing key.
+        """
+        publish(path, self._signing_key().sign(document_bytes(document)), replace=True)
+
+    def read_signed(self, path: Path, model: type[DocumentT]) -> DocumentT:
+        """What ``publish_signed`` of a builder or administrator wrote.
+
+        Raises:
+            IntegrityError: it is absent, damaged, or not signed by one whom the keyring knows.
+        """
+        with opened(path) as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+        return parse_document(payload_of(content, self.builders, label(path)), model, label(path))
+
+    def require_signed(self, path: Path, content: bytes, *, by: tuple[PublicKey, ...]) -> None:
+        """The file is signed by one of these.
+
+        Raises:
+            IntegrityError: it is not signed, not by them, or with other content.
+        """
+        if not signature_path(path).exists():
+            raise IntegrityError(
+                f"{label(path)}: not signed; --plaintext alone opens what was made with --plaintext, and nothing else "
+                "is without a signature"
+            )
+        require_signature(path, content, by)

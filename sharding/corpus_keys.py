@@ -1,0 +1,92 @@
+"""The keys of a corpus: made with its first build, and asked for before a shard is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from schemas.access import KeySource
+from schemas.build_keys import results_context
+from schemas.ciphers import key_check
+from schemas.console import notice
+from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.granting import carry_out, codes_of, read_corpus_policy
+from schemas.keyrings import principals_in
+from schemas.keys import kek_of
+from schemas.manifests import POLICY_FILE
+from schemas.policy import owners_policy, read_policy
+from schemas.seals import label
+from sharding.identity import RecordKey
+from sharding.scratch import Scratch
+from sharding.scratch_documents import ResultsKeys
+
+
+def ready_keys(corpus: Path, source: KeySource, policy_file: Path | None, key: RecordKey) -> str:
+    """Make a first keyring, or check that ours may build; a policy that is given is carried out.
+
+    Returns:
+        The digest of the policy in force.
+
+    Raises:
+        AccessDeniedError: the principal may not build, or not change the policy.
+        UsageError: the policy is wrong.
+    """
+    given = read_policy(policy_file, key.department_code) if policy_file else None
+    if not principals_in(source.folder) and not (corpus / POLICY_FILE).exists():
+        carry_out(corpus, source, given or owners_policy(source.principal), [])
+        notice(
+            f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the "
+            "shards: they open with it, and are lost without"
+        )
+    policy = read_corpus_policy(corpus, source.open())
+    if given is not None and given.digest != policy.digest:
+        carry_out(corpus, source, given, codes_of(source))
+        policy = given
+    grant = policy.grant_of(source.principal)
+    if not (grant.build or grant.administer):
+        raise AccessDeniedError(f"principal {source.principal}: may not build; ask for the grant, or build as another")
+    return policy.digest
+
+
+def department_keys(
+    corpus: Path, source: KeySource, codes: Collection[str], build_id: str, *, scratch: Scratch
+) -> None:
+    """See to it that every department has its keys, and draw those for losses, which the scratch folder keeps.
+
+    Raises:
+        AccessDeniedError: lists the departments without keys, if the principal may not make them.
+    """
+    access = source.open()
+    policy = read_corpus_policy(corpus, access)
+    if policy.grant_of(source.principal).administer and not set(codes) <= set(codes_of(source)):
+        carry_out(corpus, source, policy, {*codes, *codes_of(source)})
+        access = source.open()
+    drawn = _drawn(scratch, source, build_id=build_id)
+    if drawn is not None and set(drawn.keys) == set(codes):
+        return
+    keys, checks, lacking = {}, {}, []
+    for code in sorted(codes):
+        try:
+            made = access.keys.generate_data_key(kek_of(code, "results"), results_context(build_id, code))
+        except AccessDeniedError:
+            lacking.append(code)
+            continue
+        keys[code], checks[code] = made.wrapped, key_check(made.plaintext)
+    if lacking:
+        raise AccessDeniedError(
+            f"departments without keys for principal {source.principal}: {', '.join(lacking)}; have an administrator "
+            "build, or run keys grant for them"
+        )
+    scratch.write_document(scratch.results_keys(), ResultsKeys(keys=keys, checks=checks))
+
+
+def _drawn(scratch: Scratch, source: KeySource, *, build_id: str) -> ResultsKeys | None:
+    """The keys that an interrupted build drew, if they still open."""
+    try:
+        found = scratch.read_document(scratch.results_keys(), ResultsKeys)
+        access = source.open()
+        for code, wrapped in found.keys.items():
+            access.keys.decrypt(wrapped, results_context(build_id, code))
+    except (IntegrityError, AccessDeniedError):
+        return None
+    return found

@@ -1,0 +1,146 @@
+"""Who was not granted a department cannot read it: by no principal, tool or process, with all files at hand."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.access import Access
+from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.folders import Build, open_build
+from schemas.manifests import ShardEntry
+from schemas.parquet import open_parquet
+from schemas.shard_files import read_shard
+from schemas.verification import verify_build
+from tests.secured import DEPARTMENTS, GRANTS, Secured, make_secured
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, scheduler: str) -> Secured:
+    """An encrypted build; read only."""
+    return make_secured(tmp_path_factory.mktemp("secured"), scheduler)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, secured: Secured) -> dict[str, tuple[Path, Access]]:
+    """A node for each principal, all opened in this one process."""
+    return {name: secured.node_of(name, tmp_path_factory.mktemp(name)) for name in (*GRANTS, "auditor")}
+
+
+def shard_of(build: Build, code: str) -> ShardEntry:
+    """The first shard of a department."""
+    return next(shard for shard in build.manifest.shards if shard.department == code)
+
+
+@pytest.mark.parametrize("principal", GRANTS)
+@pytest.mark.parametrize("number", range(len(DEPARTMENTS)))
+def test_each_principal_reads_what_it_was_granted_and_nothing_else(
+    secured: Secured, nodes: dict[str, tuple[Path, Access]], principal: str, number: int
+) -> None:
+    """Every pair of four principals and six departments, in one process, with every file copied."""
+    build, code = open_build(*nodes[principal]), secured.code_of[DEPARTMENTS[number]]
+    shard = shard_of(build, code)
+
+    if number in GRANTS[principal]:
+        assert read_shard(build, shard).column("department").unique().to_pylist() == [DEPARTMENTS[number]]
+        assert build.department_name(code) == DEPARTMENTS[number]
+        return
+    with pytest.raises(AccessDeniedError, match=f"{code}/text"):
+        read_shard(build, shard)
+    with pytest.raises(AccessDeniedError, match=f"{code}/results"):
+        build.department_name(code)
+
+
+def test_an_aggregator_reads_losses_and_names_and_no_note(
+    secured: Secured, nodes: dict[str, tuple[Path, Access]]
+) -> None:
+    """Its keys are for losses alone."""
+    build = open_build(*nodes["auditor"])
+
+    for name, code in secured.code_of.items():
+        assert build.department_name(code) == name
+        with pytest.raises(AccessDeniedError, match=f"{code}/text"):
+            read_shard(build, shard_of(build, code))
+
+
+def test_no_tool_reads_a_shard_without_its_key(secured: Secured, nodes: dict[str, tuple[Path, Access]]) -> None:
+    """Neither pyarrow nor polars nor duckdb; and the bytes show no text, no id, no name and no column."""
+    corpus, access = nodes["west"]
+    build = open_build(corpus, access)
+    paths = [build.shard_path(shard) for shard in build.manifest.shards]
+
+    for path in paths:
+        with pytest.raises((OSError, pa.ArrowException)):
+            pq.read_table(path)
+        with pytest.raises(pl.exceptions.ComputeError):
+            pl.read_parquet(path)
+        content = path.read_bytes()
+        assert not [mark for mark in (b"note ", b"canary", b"record_id", b"raw_id", b"n1") if mark in content]
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    for path in paths:
+        with pytest.raises(duckdb.Error):
+            duckdb.sql(f"select * from read_parquet('{path}')").fetchall()
+
+
+def test_a_key_of_one_shard_opens_no_other(secured: Secured) -> None:
+    """Each shard has its own key, and is bound to its place."""
+    build = secured.opened()
+    one, other = build.manifest.shards[:2]
+    key = build.shard_key(one)
+
+    with pytest.raises(IntegrityError, match="under its key"):
+        open_parquet(build.shard_path(other), key, f"{build.manifest.build_id}/{other.shard_id}", where="x")
+    with pytest.raises(IntegrityError, match="under its key"):
+        open_parquet(build.shard_path(one), key, f"{build.manifest.build_id}/{other.shard_id}", where="x")
+
+
+def test_a_fresh_process_without_a_grant_is_denied(nodes: dict[str, tuple[Path, Access]]) -> None:
+    """With code 77 and one line that names the key; it may check the seals all the same."""
+    corpus, access = nodes["south"]
+    options = [str(corpus), "--keyring", str(access.source.folder)]
+
+    shallow, deep = (
+        subprocess.run(
+            [sys.executable, "-m", "sharding", "verify", *options, *more],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for more in ([], ["--deep"])
+    )
+
+    assert shallow.returncode == 0, shallow.stderr
+    assert deep.returncode == 77
+    assert "not granted to south" in deep.stderr
+    assert "canary" not in shallow.stdout + deep.stdout + deep.stderr
+
+
+def test_without_a_keyring_nothing_is_read_and_nothing_is_named(secured: Secured) -> None:
+    """The manifest can be seen, no shard and no name."""
+    build = open_build(secured.corpus)
+
+    assert verify_build(build, deep=False)["shards"] == len(build.manifest.shards)
+    with pytest.raises(AccessDeniedError, match="no keyring was named"):
+        verify_build(build, deep=True)
+
+
+def test_no_name_of_a_department_lies_outside_the_keys(secured: Secured) -> None:
+    """In no file of the corpus, plain or as base64 of a document."""
+    marks = [b"canary", *(base64.b64encode(b"x" * shift + b"canary ward")[4:-4] for shift in range(3))]
+
+    found = [
+        path.name for path in secured.corpus.rglob("*") if path.is_file() for mark in marks if mark in path.read_bytes()
+    ]
+
+    assert found == []
