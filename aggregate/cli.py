@@ -53,7 +53,7 @@ def report(build: Path, run: Path, **options: Any) -> None:
     """Verify everything, then write report.json, report.html, report.md and strata.parquet."""
     from aggregate.config import ReportSettings
     from aggregate.crossings import parse_crossings
-    from aggregate.outputs import PAGE_FILE, publish_report, require_outside
+    from aggregate.outputs import PAGE_FILE, publish_report, require_outside, sign_report
     from aggregate.report import make_report
     from aggregate.terminal import report_lines
     from schemas.logs import setup_logging
@@ -70,6 +70,8 @@ def report(build: Path, run: Path, **options: Any) -> None:
     made = make_report(opened_build, opened_run, collected=collected, crossings=crossings, settings=settings)
     if not publish_report(made, options["out"], force=options["force"]):
         notice("this report is already there; nothing was written")
+    if access is not None:
+        sign_report(made, options["out"], access)
     page = options["out"] / PAGE_FILE
     result = made.model_dump(mode="json", include={"title", "model", "marks", "whole", "crossings", "ledger"})
     emit({**result, "page": str(page)}, report_lines(made, str(page)), as_json=options["as_json"])

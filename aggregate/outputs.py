@@ -8,6 +8,8 @@ from pathlib import Path
 from aggregate.html import html_bytes
 from aggregate.markdown import markdown_bytes
 from aggregate.strata_table import strata_bytes
+from schemas.access import Access
+from schemas.audit import AuditLog
 from schemas.documents import document_bytes
 from schemas.errors import UsageError
 from schemas.report import REPORT_FILE, Report
@@ -16,6 +18,8 @@ from schemas.seals import label, publish
 PAGE_FILE = "report.html"
 TEXT_FILE = "report.md"
 STRATA_FILE = "strata.parquet"
+
+LOG_FILE = "audit.jsonl"
 
 
 def report_files(report: Report) -> dict[str, bytes]:
@@ -68,6 +72,16 @@ def publish_report(report: Report, folder: Path, *, force: bool) -> bool:
         if name in different or name in absent:
             publish(folder / name, files[name], replace=force)
     return bool(different or absent)
+
+
+def sign_report(report: Report, folder: Path, access: Access) -> None:
+    """Sign ``report.json`` beside it, and note who made it in ``audit.jsonl`` there.
+
+    Raises:
+        AccessDeniedError: the keyring has no signing key.
+    """
+    access.sign(folder / REPORT_FILE, document_bytes(report), replace=True)
+    AuditLog(folder / LOG_FILE, access.principal).append("report", report.provenance.run_id, "done")
 
 
 def _make_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from schemas.documents import Document, DocumentT, document_bytes, parse_documen
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.keyrings import keyring_path, read_keyring
 from schemas.keys import KeyProvider
-from schemas.keys_local import LocalKeys
+from schemas.providers import provider_of
 from schemas.seals import label, opened, publish
 from schemas.signing import PublicKey, SigningKey, payload_of, require_signature, signature_path, write_signature
 
@@ -41,7 +41,7 @@ class KeySource:
         signers = {name: (PublicKey(signer.public_key), signer.may_build) for name, signer in keyring.signers.items()}
         return Access(
             source=self,
-            keys=LocalKeys(keyring),
+            keys=provider_of(keyring),
             signing_key=seed,
             builders=tuple(sorted(key for key, may_build in signers.values() if may_build)),
             signers=tuple(sorted(key for key, _ in signers.values())),

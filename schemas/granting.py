@@ -13,10 +13,11 @@ from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
 from schemas.errors import AccessDeniedError
 from schemas.keyrings import Keyring, Signer, keyring_path, principals_in, read_keyring, write_keyring
-from schemas.keys import PURPOSES, SCRATCH, kek_of
-from schemas.keys_local import LocalAdministration
-from schemas.manifests import POLICY_FILE
+from schemas.keys import PURPOSES, SCRATCH, KeyAdministration, kek_of
+from schemas.manifests import BUILDS_FOLDER, KEYS_FOLDER, POLICY_FILE
 from schemas.policy import Policy
+from schemas.providers import administration_of
+from schemas.services import KeyService
 from schemas.signing import SigningKey, make_signing_key
 
 
@@ -29,7 +30,9 @@ def read_corpus_policy(corpus: Path, access: Access) -> Policy:
     return access.read_signed(corpus / POLICY_FILE, Policy)
 
 
-def carry_out(corpus: Path, source: KeySource, policy: Policy, codes: Iterable[str]) -> None:
+def carry_out(
+    corpus: Path, source: KeySource, policy: Policy, codes: Iterable[str], *, service: KeyService | None = None
+) -> None:
     """Make what keys are absent, hand all out by the policy, and publish it.
 
     A killed one is finished by doing it again: keyrings come first, the policy last.
@@ -39,20 +42,22 @@ def carry_out(corpus: Path, source: KeySource, policy: Policy, codes: Iterable[s
         source: The administrator's keyring.
         policy: Who may do what.
         codes: Of all departments that there are.
+        service: Where the keys of a new corpus are to be; later its keyrings tell.
 
     Raises:
         AccessDeniedError: the policy does not let this principal administer keys.
     """
     require_administrator(policy, source.principal)
     codes = sorted(codes)
-    administration = LocalAdministration(source.folder, source.principal)
+    administration = administration_for(source, policy, service)
+    before = _names_before(corpus, source)
     wanted = [SCRATCH, *(kek_of(code, purpose) for code in codes for purpose in PURPOSES)]
     made = [kek_id for kek_id in wanted if administration.make_kek(kek_id)]
     for name in sorted({*policy.principals, *principals_in(source.folder)} - {source.principal}):
         grant = policy.principals.get(name)
         keks = policy.keks_of(name, codes) if grant else []
-        administration.set_grants(name, grant.grantee if grant else None, keks)
-    _introduce(source.folder, policy)
+        administration.set_grants(name, grant.grantee if grant else before.get(name), keks)
+    _introduce(source.folder, policy, service)
     access = source.open()
     log = corpus_log(corpus, access)
     for kek_id in made:
@@ -62,10 +67,20 @@ def carry_out(corpus: Path, source: KeySource, policy: Policy, codes: Iterable[s
     access.publish_signed(corpus / POLICY_FILE, policy)
 
 
-def codes_of(source: KeySource) -> list[str]:
-    """Of the departments for which an administrator holds keys."""
+def administration_for(source: KeySource, policy: Policy, service: KeyService | None = None) -> KeyAdministration:
+    """The administration of a corpus' keys, where its keyrings say that they are."""
+    path = keyring_path(source.folder, source.principal)
+    if service is None and path.exists():
+        service = read_keyring(path).service
+    builders = [name for name, grant in policy.principals.items() if grant.build or grant.administer]
+    return administration_of(source.folder, source.principal, service, builders=builders)
+
+
+def codes_of(corpus: Path, source: KeySource) -> list[str]:
+    """Of the departments that have keys: those in the administrator's keyring, and those of all builds."""
     keks = read_keyring(keyring_path(source.folder, source.principal)).keks
-    return sorted({kek_id.partition("/")[0] for kek_id in keks} - {SCRATCH})
+    builds = {path.name.partition(".")[0] for path in corpus.glob(f"{BUILDS_FOLDER}/b-*/{KEYS_FOLDER}/d-*")}
+    return sorted(({kek_id.partition("/")[0] for kek_id in keks} | builds) - {SCRATCH})
 
 
 def require_administrator(policy: Policy, principal: str) -> None:
@@ -78,9 +93,22 @@ def require_administrator(policy: Policy, principal: str) -> None:
         raise AccessDeniedError(f"principal {principal}: may not administer keys; ask one who may")
 
 
-def _introduce(folder: Path, policy: Policy) -> None:
-    """Give each principal a signing key, and all of them everybody's public key."""
-    rings = {name: _with_seed(read_keyring(keyring_path(folder, name))) for name in policy.principals}
+def _names_before(corpus: Path, source: KeySource) -> dict[str, str | None]:
+    """What the key service calls the principals of the policy in force."""
+    if not (corpus / POLICY_FILE).exists():
+        return {}
+    policy = read_corpus_policy(corpus, source.open())
+    return {name: grant.grantee for name, grant in policy.principals.items()}
+
+
+def _introduce(folder: Path, policy: Policy, service: KeyService | None) -> None:
+    """Give each principal a signing key, and all of them everybody's public key and the way to the keys."""
+    there = principals_in(folder)
+    rings = {
+        name: _with_seed(read_keyring(keyring_path(folder, name)) if name in there else Keyring(principal=name))
+        for name in policy.principals
+    }
+    found = service or next((ring.service for ring in rings.values() if ring.service), None)
     signers = {
         name: Signer(
             public_key=SigningKey(bytes.fromhex(str(ring.seed))).public.hex,
@@ -89,7 +117,7 @@ def _introduce(folder: Path, policy: Policy) -> None:
         for name, ring in rings.items()
     }
     for ring in rings.values():
-        write_keyring(folder, ring.model_copy(update={"signers": signers}))
+        write_keyring(folder, ring.model_copy(update={"signers": signers, "service": found}))
 
 
 def _with_seed(ring: Keyring) -> Keyring:

@@ -18,6 +18,7 @@ from schemas.documents import Document, Value, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keys import KEK_ID, KEY_BYTES
 from schemas.seals import label, publish, wrapped_write
+from schemas.services import KeyService
 
 PRINCIPAL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 MAX_KEYRING_BYTES = 1 << 24
@@ -39,6 +40,7 @@ class Keyring(Document):
         keks: ``keks[kek_id][version]`` is a key of 32 bytes in hex; versions count from 1.
         seed: Of its Ed25519 signing key, in hex.
         signers: By principal.
+        service: Where KEKs are instead of here.
     """
 
     kind = "exactppl.keyring"
@@ -47,6 +49,7 @@ class Keyring(Document):
     keks: dict[str, dict[int, str]] = Field(default_factory=dict, repr=False)
     seed: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", repr=False)
     signers: dict[str, Signer] = Field(default_factory=dict)
+    service: KeyService | None = None
 
     @field_validator("keks")
     @classmethod

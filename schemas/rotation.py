@@ -13,11 +13,10 @@ from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
 from schemas.build_keys import DepartmentKeys, keys_path, results_context, shard_context
 from schemas.folders import BUILD_ID
-from schemas.granting import read_corpus_policy, require_administrator
+from schemas.granting import administration_for, read_corpus_policy, require_administrator
 from schemas.keys import PURPOSES, kek_of
-from schemas.keys_local import LocalAdministration
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
-from schemas.policy import Grant
+from schemas.policy import Grant, Policy
 
 
 def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: bool) -> int:
@@ -37,8 +36,9 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
         AccessDeniedError: the principal may not administer keys.
         IntegrityError: a file of wrapped keys is damaged, or not signed; no version is retired then.
     """
-    require_administrator(read_corpus_policy(corpus, source.open()), source.principal)
-    administration = LocalAdministration(source.folder, source.principal)
+    policy = read_corpus_policy(corpus, source.open())
+    require_administrator(policy, source.principal)
+    administration = administration_for(source, policy)
     kek_ids = [kek_of(code, purpose) for code in sorted(codes) for purpose in PURPOSES]
     for kek_id in kek_ids:
         administration.rotate_kek(kek_id)
@@ -53,9 +53,9 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
     return num_wrapped
 
 
-def step_on(source: KeySource, kek_ids: Collection[str]) -> None:
+def step_on(source: KeySource, policy: Policy, kek_ids: Collection[str]) -> None:
     """Give KEKs a next version for what is made from now on; what was made before stays as it is."""
-    administration = LocalAdministration(source.folder, source.principal)
+    administration = administration_for(source, policy)
     for kek_id in sorted(kek_ids):
         administration.rotate_kek(kek_id)
 

@@ -94,17 +94,24 @@ def inspect(path: Path, *, names: bool, as_json: bool, verbose: int, **options: 
 @cli.command()
 @click.argument("path", metavar="BUILD_OR_CORPUS", type=FOLDER)
 @click.option("--deep", is_flag=True, help="Read every record too: content digests, and no record twice.")
+@click.option(
+    "--require-signature", "public_key", type=NEW_FILE, metavar="KEY", help="Signed by this key: a PEM or hex file."
+)
 @access_options(ACCEPT_PLAINTEXT)
 @output_options
-def verify(path: Path, *, deep: bool, as_json: bool, verbose: int, **options: Any) -> None:
-    """Check that a build is, byte for byte, what was sealed."""
+def verify(path: Path, *, deep: bool, public_key: Path | None, as_json: bool, verbose: int, **options: Any) -> None:
+    """Check that a build is, byte for byte, what was sealed, and signed by whom the keyring or KEY names."""
     from schemas.folders import open_build
     from schemas.logs import setup_logging
+    from schemas.signatures import verify_signatures
+    from schemas.signing import read_public_key
     from schemas.verification import verify_build
 
     setup_logging(verbose)
     build = open_build(path, reader_access(path, **options))
     checked = verify_build(build, deep=deep)
+    if public_key:
+        checked["signatures"] = verify_signatures(build, read_public_key(public_key))
     said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
     result = {"build_id": build.manifest.build_id, "status": "verified", "checked": checked}
     emit(result, [f"{build.manifest.build_id}: {said} are as sealed"], as_json=as_json)

@@ -16,12 +16,15 @@ from schemas.keys import kek_of
 from schemas.manifests import POLICY_FILE
 from schemas.policy import owners_policy, read_policy
 from schemas.seals import label
+from schemas.services import KeyService
 from sharding.identity import RecordKey
 from sharding.scratch import Scratch
 from sharding.scratch_documents import ResultsKeys
 
 
-def ready_keys(corpus: Path, source: KeySource, policy_file: Path | None, key: RecordKey) -> str:
+def ready_keys(
+    corpus: Path, source: KeySource, policy_file: Path | None, key: RecordKey, *, service: KeyService | None = None
+) -> str:
     """Make a first keyring, or check that ours may build; a policy that is given is carried out.
 
     Returns:
@@ -33,14 +36,14 @@ def ready_keys(corpus: Path, source: KeySource, policy_file: Path | None, key: R
     """
     given = read_policy(policy_file, key.department_code) if policy_file else None
     if not principals_in(source.folder) and not (corpus / POLICY_FILE).exists():
-        carry_out(corpus, source, given or owners_policy(source.principal), [])
+        carry_out(corpus, source, given or owners_policy(source.principal), [], service=service)
         notice(
             f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the "
             "shards: they open with it, and are lost without"
         )
     policy = read_corpus_policy(corpus, source.open())
     if given is not None and given.digest != policy.digest:
-        carry_out(corpus, source, given, codes_of(source))
+        carry_out(corpus, source, given, codes_of(corpus, source))
         policy = given
     grant = policy.grant_of(source.principal)
     if not (grant.build or grant.administer):
@@ -58,8 +61,9 @@ def department_keys(
     """
     access = source.open()
     policy = read_corpus_policy(corpus, access)
-    if policy.grant_of(source.principal).administer and not set(codes) <= set(codes_of(source)):
-        carry_out(corpus, source, policy, {*codes, *codes_of(source)})
+    known = codes_of(corpus, source)
+    if policy.grant_of(source.principal).administer and not set(codes) <= set(known):
+        carry_out(corpus, source, policy, {*codes, *known})
         access = source.open()
     drawn = _drawn(scratch, source, build_id=build_id)
     if drawn is not None and set(drawn.keys) == set(codes):

@@ -40,15 +40,23 @@ def administrator(command: CommandT) -> CommandT:
 @keys.command()
 @administrator
 @click.option("--policy", type=EXISTING_FILE, help="TOML file of who may do what; else the principal may do all.")
-def init(corpus: Path, *, policy: Path | None, **options: Any) -> None:
+@click.option("--service", type=EXISTING_FILE, help="TOML file with [aws] or [vault]: where keys are to be.")
+def init(corpus: Path, *, policy: Path | None, service: Path | None, **options: Any) -> None:
     """Make the keyrings of a corpus before its first build; what is there already is left as it is."""
+    from schemas.services import read_service
     from sharding.corpus_keys import ready_keys
     from sharding.identity import corpus_key_path, load_key, make_key
 
     source = _begin(corpus, options)
     path = corpus_key_path(corpus.absolute())
     make_key(path)
-    ready_keys(corpus.absolute(), source, policy.absolute() if policy else None, load_key(path))
+    ready_keys(
+        corpus.absolute(),
+        source,
+        policy.absolute() if policy else None,
+        load_key(path),
+        service=read_service(service) if service else None,
+    )
     _show(corpus, source, "initialised", options)
 
 
@@ -71,7 +79,7 @@ def grant(corpus: Path, *, grantee: str, score: tuple[str, ...], name_at_service
     rights = {name: getattr(before, name) or options[name] for name in RIGHTS}
     scores = {*before.score, *_codes(corpus, score)}
     after = Grant(score=tuple(scores), grantee=name_at_service or before.grantee, **rights)
-    carry_out(corpus, source, _with(policy, grantee, after), codes_of(source))
+    carry_out(corpus, source, _with(policy, grantee, after), codes_of(corpus, source))
     _show(corpus, source, "granted", options)
 
 
@@ -90,13 +98,13 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
     from schemas.rotation import step_on, without
 
     source = _begin(corpus, options)
-    policy, codes = read_corpus_policy(corpus, source.open()), codes_of(source)
+    policy, codes = read_corpus_policy(corpus, source.open()), codes_of(corpus, source)
     held = policy.keks_of(grantee, codes)
     left = without(policy.grant_of(grantee), _codes(corpus, score), all_codes=codes) if score else None
     changed = _with(policy, grantee, left)
     carry_out(corpus, source, changed, codes)
     kept = changed.keks_of(grantee, codes) if left else []
-    step_on(source, set(held) - set(kept))
+    step_on(source, changed, set(held) - set(kept))
     corpus_log(corpus, source.open()).append("key.revoke", f"principal/{grantee}", "done")
     notice("builds that are there open as before until: keys rotate")
     _show(corpus, source, "revoked", options)
@@ -112,7 +120,7 @@ def rotate(corpus: Path, *, department: tuple[str, ...], keep_old: bool, **optio
     from schemas.rotation import rotate as carry_on
 
     source = _begin(corpus, options)
-    codes = _codes(corpus, department) if department else codes_of(source)
+    codes = _codes(corpus, department) if department else codes_of(corpus, source)
     num_wrapped = carry_on(corpus, source, codes, retire=not keep_old)
     notice(f"{num_wrapped} data keys of {len(codes)} departments were wrapped anew; hand the keyrings out again")
     _show(corpus, source, "rotated", options)
