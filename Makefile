@@ -30,7 +30,7 @@ demo: $(GGUF)
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 -m scoring run $(DEMO)/corpus \
 	  --model $(GGUF) --out $(DEMO)/run --threads-per-rank 1 --max-length 1024
 	$(BIN)/python -m aggregate report $(DEMO)/corpus $(DEMO)/run --out $(DEMO)/report \
-	  --by department --by department,note_type --by age_band
+	  --by department --by note_type --by age_band --department-names
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS)
