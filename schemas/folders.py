@@ -116,7 +116,7 @@ def open_build(path: Path, access: Access | None = None) -> Build:
     """
     try:
         found = _build_folder(path)
-        if found.is_symlink():
+        if found.is_symlink() and BUILD_ID.fullmatch(found.name):
             raise UsageError(f"{label(found)}: a link, not a build folder; name the folder itself")
         folder = found.resolve()
     except OSError as error:

@@ -6,19 +6,26 @@ what stands in one is what its principal was granted, and nothing else is asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
+from schemas.closed import make_closed
 from schemas.errors import AccessDeniedError
 from schemas.keyrings import Keyring, Signer, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import PURPOSES, SCRATCH, KeyAdministration, kek_of
+from schemas.locks import locked_file
 from schemas.manifests import BUILDS_FOLDER, KEYS_FOLDER, POLICY_FILE
 from schemas.policy import Policy
 from schemas.providers import administration_of
+from schemas.seals import wrapped_write
 from schemas.services import KeyService
 from schemas.signing import SigningKey, make_signing_key
+
+# Beside the lock of ``keys_local``, which is held for each single change.
+LOCK_FILE = "policy.lock"
 
 
 def read_corpus_policy(corpus: Path, access: Access) -> Policy:
@@ -30,12 +37,28 @@ def read_corpus_policy(corpus: Path, access: Access) -> Policy:
     return access.read_signed(corpus / POLICY_FILE, Policy)
 
 
+@contextmanager
+def one_administrator(source: KeySource) -> Iterator[None]:
+    """Let nobody else change keyrings or the policy meanwhile, whoever reads them.
+
+    Raises:
+        UsageError: the folder of keyrings cannot be written to.
+        TemporaryError: the disk failed.
+    """
+    try:
+        make_closed(source.folder)
+    except OSError as error:
+        raise wrapped_write(source.folder, error) from None
+    with locked_file(source.folder / LOCK_FILE):
+        yield
+
+
 def carry_out(
     corpus: Path, source: KeySource, policy: Policy, codes: Iterable[str], *, service: KeyService | None = None
 ) -> None:
     """Make what keys are absent, hand all out by the policy, and publish it.
 
-    A killed one is finished by doing it again: keyrings come first, the policy last.
+    A killed one is finished by doing it again: keyrings come first, the policy last. For ``one_administrator``.
 
     Args:
         corpus: Whose policy it is.

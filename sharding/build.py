@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.access import Access
+from schemas.access import Access, KeySource
 from schemas.closed import make_closed
 from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError
@@ -18,7 +18,7 @@ from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, keys_of, make_current, make_manifest
-from sharding.corpus_keys import department_keys
+from sharding.corpus_keys import department_keys, undisturbed
 from sharding.jobs import BlockJob, ShardJob, spill_jobs, told
 from sharding.lock import locked
 from sharding.permit import withdraw
@@ -123,7 +123,12 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
             department_keys(request.corpus, request.keys, _codes(plan), folder.name, scratch=prepared.scratch)
         _write_shards(request, prepared, ready.jobs, plan=plan, cluster=cluster)
     withdraw(prepared.scratch.folder)  # a worker that was taken for dead writes nothing into what is committed now
-    keys = keys_of(request.keys, prepared.policy_digest, plan, scratch=prepared.scratch)
+    with undisturbed(request.corpus, request.keys):
+        _commit(prepared, plan, folder, request.keys)
+
+
+def _commit(prepared: Prepared, plan: Plan, folder: Path, source: KeySource | None) -> None:
+    keys = keys_of(source, prepared.policy_digest, plan, scratch=prepared.scratch)
     manifest = make_manifest(
         prepared.identity,
         plan,

@@ -52,7 +52,7 @@ def build(*, as_json: bool, verbose: int, **flags: Any) -> None:
 
 @cli.command()
 @click.option("--ignore-space", is_flag=True, help="Begin although a disk seems too small.")
-@click.option("--dry-run", is_flag=True, help="Keep nothing but a new record key, and the ledger if it is refused.")
+@click.option("--dry-run", is_flag=True, help="Keep nothing but new keys, and the ledger if it is refused.")
 @build_options
 def plan(*, dry_run: bool, as_json: bool, verbose: int, **flags: Any) -> None:
     """Read the inputs once and show what a build would write; a build of the same inputs goes on from there."""

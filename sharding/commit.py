@@ -10,9 +10,9 @@ from typing import Any, Literal
 from schemas.access import Access, KeySource
 from schemas.audit_events import AuditHead
 from schemas.audit_logs import corpus_log, heads_of
-from schemas.build_keys import DepartmentKeys, keys_path, results_context
+from schemas.build_keys import DepartmentKeys, keys_path, results_context, shard_context
 from schemas.documents import Document, document_bytes, write_document
-from schemas.errors import IntegrityError
+from schemas.errors import AccessDeniedError, IntegrityError, TemporaryError
 from schemas.folders import BUILD_ID
 from schemas.keys import WrappedKey
 from schemas.manifests import (
@@ -106,13 +106,24 @@ class Keys:
 
 
 def keys_of(source: KeySource | None, policy_digest: str | None, plan: Plan, *, scratch: Scratch) -> Keys | None:
-    """The keys of a build whose shards are all written; None for one in the clear."""
+    """The keys of a build whose shards are all written; None for one in the clear.
+
+    Raises:
+        TemporaryError: keys were rotated since a shard was written; the next try writes it under a new key.
+    """
     if source is None or policy_digest is None:
         return None
     receipts = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt) for shard in plan.shards]
     wrapped = {receipt.entry.shard_id: receipt.wrapped for receipt in receipts if receipt.wrapped is not None}
-    results = scratch.read_document(scratch.results_keys(), ResultsKeys)
-    return Keys(source.open(), policy_digest, results, wrapped)
+    keys = Keys(source.open(), policy_digest, scratch.read_document(scratch.results_keys(), ResultsKeys), wrapped)
+    try:
+        for shard_id, key in keys.shards.items():
+            keys.access.keys.decrypt(key, shard_context(scratch.build_id, shard_id))
+        for code, key in keys.results.keys.items():
+            keys.access.keys.decrypt(key, results_context(scratch.build_id, code))
+    except AccessDeniedError:
+        raise TemporaryError(f"{scratch.build_id}: keys were rotated meanwhile; run the command again") from None
+    return keys
 
 
 def make_manifest(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from schemas.access import KeySource
@@ -10,11 +11,11 @@ from schemas.build_keys import results_context
 from schemas.ciphers import key_check
 from schemas.console import notice
 from schemas.errors import AccessDeniedError, IntegrityError
-from schemas.granting import carry_out, codes_of, read_corpus_policy
+from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy
 from schemas.keyrings import principals_in
 from schemas.keys import kek_of
-from schemas.manifests import POLICY_FILE
-from schemas.policy import owners_policy, read_policy
+from schemas.manifests import BUILDS_FOLDER, POLICY_FILE
+from schemas.policy import Policy, owners_policy, read_policy
 from schemas.seals import label
 from schemas.services import KeyService
 from sharding.identity import RecordKey
@@ -35,20 +36,38 @@ def ready_keys(
         UsageError: the policy is wrong.
     """
     given = read_policy(policy_file, key.department_code) if policy_file else None
-    if not principals_in(source.folder) and not (corpus / POLICY_FILE).exists():
-        carry_out(corpus, source, given or owners_policy(source.principal), [], service=service)
-        notice(
-            f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the "
-            "shards: they open with it, and are lost without"
-        )
+    if not (corpus / POLICY_FILE).exists():
+        with one_administrator(source):
+            _begin(corpus, source, given or owners_policy(source.principal), service)
     policy = read_corpus_policy(corpus, source.open())
     if given is not None and given.digest != policy.digest:
-        carry_out(corpus, source, given, codes_of(corpus, source))
+        with one_administrator(source):
+            carry_out(corpus, source, given, codes_of(corpus, source))
         policy = given
     grant = policy.grant_of(source.principal)
     if not (grant.build or grant.administer):
         raise AccessDeniedError(f"principal {source.principal}: may not build; ask for the grant, or build as another")
     return policy.digest
+
+
+def _begin(corpus: Path, source: KeySource, policy: Policy, service: KeyService | None) -> None:
+    """Make what a corpus begins with, unless another builder just has, or finish what a killed one has begun."""
+    if (corpus / POLICY_FILE).exists():
+        return
+    if source.principal in principals_in(source.folder) and source.open().signing_key is not None:
+        has_builds = any((corpus / BUILDS_FOLDER).glob("b-*"))
+        if has_builds:
+            raise IntegrityError(f"{POLICY_FILE}: absent, but there are builds; restore it from a backup")
+    elif others := set(principals_in(source.folder)) - {source.principal}:
+        raise AccessDeniedError(
+            f"{label(source.folder)}: {len(others)} keyrings are there and none of {source.principal}; name another "
+            "with --principal, or another folder"
+        )
+    carry_out(corpus, source, policy, [], service=service)
+    notice(
+        f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the shards: "
+        "they open with it, and are lost without"
+    )
 
 
 def department_keys(
@@ -61,9 +80,10 @@ def department_keys(
     """
     access = source.open()
     policy = read_corpus_policy(corpus, access)
-    known = codes_of(corpus, source)
-    if policy.grant_of(source.principal).administer and not set(codes) <= set(known):
-        carry_out(corpus, source, policy, {*codes, *known})
+    if policy.grant_of(source.principal).administer and not set(codes) <= set(codes_of(corpus, source)):
+        with one_administrator(source):
+            policy = read_corpus_policy(corpus, source.open())
+            carry_out(corpus, source, policy, {*codes, *codes_of(corpus, source)})
         access = source.open()
     drawn = _drawn(scratch, source, build_id=build_id)
     if drawn is not None and set(drawn.keys) == set(codes):
@@ -82,6 +102,19 @@ def department_keys(
             "build, or run keys grant for them"
         )
     scratch.write_document(scratch.results_keys(), ResultsKeys(keys=keys, checks=checks))
+
+
+@contextmanager
+def undisturbed(corpus: Path, source: KeySource | None) -> Iterator[None]:
+    """Let no keys be rotated in the folder of an administrator's keyring meanwhile.
+
+    A builder with a copy of his keyring cannot hinder it: who rotates keys should know who builds.
+    """
+    if source is None or not read_corpus_policy(corpus, source.open()).grant_of(source.principal).administer:
+        yield
+        return
+    with one_administrator(source):
+        yield
 
 
 def _drawn(scratch: Scratch, source: KeySource, *, build_id: str) -> ResultsKeys | None:

@@ -70,16 +70,18 @@ def init(corpus: Path, *, policy: Path | None, service: Path | None, **options: 
 @click.option("--name-at-service", metavar="NAME", help="The key service's name of the principal, such as an ARN.")
 def grant(corpus: Path, *, grantee: str, score: tuple[str, ...], name_at_service: str | None, **options: Any) -> None:
     """Let a principal do more, and write its keyring: FOLDER/GRANTEE.json, for that principal alone."""
-    from schemas.granting import carry_out, codes_of, read_corpus_policy
+    from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy
     from schemas.policy import Grant
 
     source = _begin(corpus, options)
-    policy = read_corpus_policy(corpus, source.open())
-    before = policy.principals.get(grantee, Grant())
-    rights = {name: getattr(before, name) or options[name] for name in RIGHTS}
-    scores = {*before.score, *_codes(corpus, score)}
-    after = Grant(score=tuple(scores), grantee=name_at_service or before.grantee, **rights)
-    carry_out(corpus, source, _with(policy, grantee, after), codes_of(corpus, source))
+    scored = _codes(corpus, score)
+    with one_administrator(source):
+        policy = read_corpus_policy(corpus, source.open())
+        before = policy.principals.get(grantee, Grant())
+        rights = {name: getattr(before, name) or options[name] for name in RIGHTS}
+        scores = (*before.score, *scored)
+        after = Grant(score=scores, grantee=name_at_service or before.grantee, **rights)
+        carry_out(corpus, source, _with(policy, grantee, after), codes_of(corpus, source))
     _show(corpus, source, "granted", options)
 
 
@@ -94,18 +96,20 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
     ``keys rotate`` has wrapped their keys anew, and copies of those for ever.
     """
     from schemas.audit_logs import corpus_log
-    from schemas.granting import carry_out, codes_of, read_corpus_policy
+    from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy
     from schemas.rotation import step_on, without
 
     source = _begin(corpus, options)
-    policy, codes = read_corpus_policy(corpus, source.open()), codes_of(corpus, source)
-    held = policy.keks_of(grantee, codes)
-    left = without(policy.grant_of(grantee), _codes(corpus, score), all_codes=codes) if score else None
-    changed = _with(policy, grantee, left)
-    carry_out(corpus, source, changed, codes)
-    kept = changed.keks_of(grantee, codes) if left else []
-    step_on(source, changed, set(held) - set(kept))
-    corpus_log(corpus, source.open()).append("key.revoke", f"principal/{grantee}", "done")
+    scored = _codes(corpus, score)
+    with one_administrator(source):
+        policy, codes = read_corpus_policy(corpus, source.open()), codes_of(corpus, source)
+        held = policy.keks_of(grantee, codes)
+        left = without(policy.grant_of(grantee), scored, all_codes=codes) if score else None
+        changed = _with(policy, grantee, left)
+        carry_out(corpus, source, changed, codes)
+        kept = changed.keks_of(grantee, codes) if left else []
+        step_on(source, changed, set(held) - set(kept))
+        corpus_log(corpus, source.open()).append("key.revoke", f"principal/{grantee}", "done")
     notice("builds that are there open as before until: keys rotate")
     _show(corpus, source, "revoked", options)
 
@@ -116,12 +120,13 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
 @click.option("--keep-old", is_flag=True, help="Let earlier versions of the keys open what they wrapped.")
 def rotate(corpus: Path, *, department: tuple[str, ...], keep_old: bool, **options: Any) -> None:
     """Give departments new keys and wrap those of all builds anew; no shard is written again."""
-    from schemas.granting import codes_of
+    from schemas.granting import codes_of, one_administrator
     from schemas.rotation import rotate as carry_on
 
     source = _begin(corpus, options)
     codes = _codes(corpus, department) if department else codes_of(corpus, source)
-    num_wrapped = carry_on(corpus, source, codes, retire=not keep_old)
+    with one_administrator(source):
+        num_wrapped = carry_on(corpus, source, codes, retire=not keep_old)
     notice(f"{num_wrapped} data keys of {len(codes)} departments were wrapped anew; hand the keyrings out again")
     _show(corpus, source, "rotated", options)
 

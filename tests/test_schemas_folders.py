@@ -195,6 +195,17 @@ def test_a_link_to_a_build_is_as_good(corpus: Path) -> None:
     assert open_build(corpus / "latest").manifest.build_id == BUILD_ID
 
 
+def test_a_link_in_the_place_of_a_build_is_refused(corpus: Path, tmp_path: Path) -> None:
+    """A build whose folder leads out of the corpus may be anything at the next look."""
+    folder = corpus / BUILDS_FOLDER / BUILD_ID
+    folder.rename(tmp_path / BUILD_ID)
+    folder.symlink_to(tmp_path / BUILD_ID)
+
+    for path in (corpus, folder):
+        with pytest.raises(UsageError, match="a link, not a build folder"):
+            open_build(path)
+
+
 @pytest.mark.parametrize("name", ["", "empty", "absent", "file", "x" * 300])
 def test_what_is_no_build_is_a_usage_error(name: str, tmp_path: Path) -> None:
     """A folder without a build, no folder, a file, or an impossible name: code 2 and what to name instead."""

@@ -155,7 +155,7 @@ def test_memory_is_expected_for_records_too(tmp_path: Path, scheduler: str) -> N
 def test_the_command_prints_what_would_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], scheduler: str
 ) -> None:
-    """``plan --dry-run`` says shards, blocks and bytes, as lines and as JSON, and leaves nothing but the key."""
+    """``plan --dry-run`` says shards, blocks and bytes, as lines and as JSON, and leaves nothing but keys."""
     write_sample(tmp_path / "notes.csv", num_records=200, num_departments=2, seed=0)
     command = ["plan", tmp_path / "notes.csv", "--out", tmp_path / "c", *MAPPING, "--scheduler", scheduler, "--dry-run"]
 
@@ -168,7 +168,8 @@ def test_the_command_prints_what_would_be_written(
     assert parsed["bound"]["shard_bytes"] >= parsed["expected"]["shard_bytes"]
     assert parsed["bound"]["scratch_bytes"] >= parsed["expected"]["spill_bytes"]
     assert parsed["expected"].keys() == {"num_blocks", "spill_bytes", "shard_bytes", "worker_bytes"}
-    assert [path.name for path in (tmp_path / "c").rglob("*") if path.is_file()] == ["record-id.key"]
+    kept = {path.name for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    assert kept == {"record-id.key", "owner.json", "lock", "policy.lock", "policy.json.dsse", "corpus.jsonl"}
 
 
 @given(
