@@ -27,7 +27,7 @@ def cli() -> None:
 
     BUILD is a corpus folder (its current build is taken) or one build in it; RUN is the folder that scoring wrote.
 
-    Exit codes: 0 done, 2 usage, 65 a check failed, 75 run again.
+    Exit codes: 0 done, 2 usage, 65 a check failed, 75 run again, 77 not granted.
     """
 
 

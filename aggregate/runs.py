@@ -59,7 +59,7 @@ def open_run(folder: Path, access: Access | None = None) -> Run:
     with opened(complete) as file:
         content = file.read(MAX_JSON_BYTES + 1)
     if access is not None:
-        access.require_signed(complete, content, by=access.signers)
+        access.require_signed(complete, content, by=access.scorers)
     manifest = parse_document(content, RunManifest, label(complete))
     header = parse_document(read_verified(header_path, manifest.header), RunHeader, label(header_path))
     if header.run_id != manifest.run_id:

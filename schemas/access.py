@@ -6,13 +6,14 @@ that file by itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.canonical import MAX_JSON_BYTES
 from schemas.documents import Document, DocumentT, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError
-from schemas.keyrings import keyring_path, read_keyring
+from schemas.keyrings import Signer, keyring_path, read_keyring
 from schemas.keys import KeyProvider
 from schemas.providers import provider_of
 from schemas.seals import label, opened, publish
@@ -38,13 +39,14 @@ class KeySource:
         """
         keyring = read_keyring(keyring_path(self.folder, self.principal))
         seed = None if keyring.seed is None else SigningKey(bytes.fromhex(keyring.seed))
-        signers = {name: (PublicKey(signer.public_key), signer.may_build) for name, signer in keyring.signers.items()}
+        signers = list(keyring.signers.values())
         return Access(
             source=self,
             keys=provider_of(keyring),
             signing_key=seed,
-            builders=tuple(sorted(key for key, may_build in signers.values() if may_build)),
-            signers=tuple(sorted(key for key, _ in signers.values())),
+            builders=_keys(signer for signer in signers if signer.may_build),
+            administrators=_keys(signer for signer in signers if signer.may_administer),
+            scorers=_keys(signer for signer in signers if signer.may_score),
         )
 
 
@@ -56,15 +58,17 @@ class Access:
         source: Where it came from.
         keys: Opens what the principal was granted.
         signing_key: Signs what it makes.
-        builders: Whose signatures of builds, keys and policies are believed.
-        signers: Whose signatures of runs and reports are believed.
+        builders: Whose signatures of builds and their keys are believed.
+        administrators: Whose signatures of policies are.
+        scorers: Whose signatures of runs are.
     """
 
     source: KeySource
     keys: KeyProvider
     signing_key: SigningKey | None
     builders: tuple[PublicKey, ...]
-    signers: tuple[PublicKey, ...]
+    administrators: tuple[PublicKey, ...]
+    scorers: tuple[PublicKey, ...]
 
     @property
     def principal(self) -> str:
@@ -94,15 +98,15 @@ class Access:
         """
         publish(path, self._signing_key().sign(document_bytes(document)), replace=True)
 
-    def read_signed(self, path: Path, model: type[DocumentT]) -> DocumentT:
-        """What ``publish_signed`` of a builder or administrator wrote.
+    def read_signed(self, path: Path, model: type[DocumentT], *, by: tuple[PublicKey, ...]) -> DocumentT:
+        """What ``publish_signed`` of one of these wrote.
 
         Raises:
             IntegrityError: it is absent, damaged, or not signed by one whom the keyring knows.
         """
         with opened(path) as file:
             content = file.read(MAX_JSON_BYTES + 1)
-        return parse_document(payload_of(content, self.builders, label(path)), model, label(path))
+        return parse_document(payload_of(content, by, label(path)), model, label(path))
 
     def require_signed(self, path: Path, content: bytes, *, by: tuple[PublicKey, ...]) -> None:
         """The file is signed by one of these.
@@ -116,3 +120,7 @@ class Access:
                 "is without a signature"
             )
         require_signature(path, content, by)
+
+
+def _keys(signers: Iterable[Signer]) -> tuple[PublicKey, ...]:
+    return tuple(sorted(PublicKey(signer.public_key) for signer in signers))

@@ -107,7 +107,7 @@ class BuildKeys:
         """A department's wrapped keys, as a builder or an administrator of keys has signed them."""
         if code not in self._documents:
             path = keys_path(self.folder, code)
-            document = self.access.read_signed(path, DepartmentKeys)
+            document = self.access.read_signed(path, DepartmentKeys, by=self.access.builders)
             if (document.build_id, document.code) != (self.build_id, code):
                 raise IntegrityError(f"{label(path)}: of another build or department; restore the file")
             self._documents[code] = document

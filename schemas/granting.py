@@ -12,17 +12,19 @@ from pathlib import Path
 
 from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
+from schemas.build_keys import DepartmentKeys
+from schemas.canonical import MAX_JSON_BYTES
 from schemas.closed import make_closed
 from schemas.errors import AccessDeniedError
 from schemas.keyrings import Keyring, Signer, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import PURPOSES, SCRATCH, KeyAdministration, kek_of
 from schemas.locks import locked_file
-from schemas.manifests import BUILDS_FOLDER, KEYS_FOLDER, POLICY_FILE
-from schemas.policy import Policy
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, KEYS_FOLDER, POLICY_FILE, VIEWS_FOLDER
+from schemas.policy import Grant, Policy
 from schemas.providers import administration_of
-from schemas.seals import wrapped_write
+from schemas.seals import opened, wrapped_write
 from schemas.services import KeyService
-from schemas.signing import SigningKey, make_signing_key
+from schemas.signing import SUFFIX, SigningKey, make_signing_key
 
 # Beside the lock of ``keys_local``, which is held for each single change.
 LOCK_FILE = "policy.lock"
@@ -32,9 +34,9 @@ def read_corpus_policy(corpus: Path, access: Access) -> Policy:
     """The policy of a corpus, as an administrator has signed it.
 
     Raises:
-        IntegrityError: it is absent, damaged, or not signed by a builder or administrator whom the keyring knows.
+        IntegrityError: it is absent, damaged, or not signed by an administrator whom the keyring knows.
     """
-    return access.read_signed(corpus / POLICY_FILE, Policy)
+    return access.read_signed(corpus / POLICY_FILE, Policy, by=access.administrators)
 
 
 @contextmanager
@@ -70,17 +72,23 @@ def carry_out(
     Raises:
         AccessDeniedError: the policy does not let this principal administer keys.
     """
-    require_administrator(policy, source.principal)
+    before = _policy_before(corpus, source)
+    for each in (policy, before):
+        if each is not None:
+            require_administrator(each, source.principal)
     codes = sorted(codes)
     administration = administration_for(source, policy, service)
-    before = _names_before(corpus, source)
     wanted = [SCRATCH, *(kek_of(code, purpose) for code in codes for purpose in PURPOSES)]
     made = [kek_id for kek_id in wanted if administration.make_kek(kek_id)]
-    for name in sorted({*policy.principals, *principals_in(source.folder)} - {source.principal}):
-        grant = policy.principals.get(name)
-        keks = policy.keks_of(name, codes) if grant else []
-        administration.set_grants(name, grant.grantee if grant else before.get(name), keks)
+    known = before.principals if before else {}
+    for name in sorted({*policy.principals, *known} - {source.principal}):
+        keks = policy.keks_of(name, codes) if name in policy.principals else []
+        administration.set_grants(name, (policy.principals.get(name) or known[name]).grantee, keks)
+    if any(may_build(grant) and not may_build(policy.principals.get(name)) for name, grant in known.items()):
+        adopt_builds(corpus, source.open())
     _introduce(source.folder, policy, service)
+    for name in set(known) - set(policy.principals):
+        keyring_path(source.folder, name).unlink(missing_ok=True)
     access = source.open()
     log = corpus_log(corpus, access)
     for kek_id in made:
@@ -95,7 +103,7 @@ def administration_for(source: KeySource, policy: Policy, service: KeyService | 
     path = keyring_path(source.folder, source.principal)
     if service is None and path.exists():
         service = read_keyring(path).service
-    builders = [name for name, grant in policy.principals.items() if grant.build or grant.administer]
+    builders = [name for name, grant in policy.principals.items() if may_build(grant)]
     return administration_of(source.folder, source.principal, service, builders=builders)
 
 
@@ -116,12 +124,30 @@ def require_administrator(policy: Policy, principal: str) -> None:
         raise AccessDeniedError(f"principal {principal}: may not administer keys; ask one who may")
 
 
-def _names_before(corpus: Path, source: KeySource) -> dict[str, str | None]:
-    """What the key service calls the principals of the policy in force."""
-    if not (corpus / POLICY_FILE).exists():
-        return {}
-    policy = read_corpus_policy(corpus, source.open())
-    return {name: grant.grantee for name, grant in policy.principals.items()}
+def adopt_builds(corpus: Path, access: Access) -> None:
+    """Sign all builds as an administrator, so that they are believed when their builder is not any more.
+
+    Raises:
+        IntegrityError: a build is not signed by one who is still believed, or damaged; nothing is signed blindly.
+    """
+    for path in sorted(corpus.glob(f"{BUILDS_FOLDER}/b-*/{COMMITTED_FILE}")):
+        build = path.parent
+        for signed in (path, *sorted((build / VIEWS_FOLDER).glob("*.json"))):
+            with opened(signed) as file:
+                content = file.read(MAX_JSON_BYTES + 1)
+            access.require_signed(signed, content, by=access.builders)
+            access.sign(signed, content, replace=True)
+        for keys in sorted((build / KEYS_FOLDER).glob(f"*{SUFFIX}")):
+            access.publish_signed(keys, access.read_signed(keys, DepartmentKeys, by=access.builders))
+
+
+def may_build(grant: Grant | None) -> bool:
+    """Whether what a principal signs can be a build."""
+    return grant is not None and (grant.build or grant.administer)
+
+
+def _policy_before(corpus: Path, source: KeySource) -> Policy | None:
+    return read_corpus_policy(corpus, source.open()) if (corpus / POLICY_FILE).exists() else None
 
 
 def _introduce(folder: Path, policy: Policy, service: KeyService | None) -> None:
@@ -135,7 +161,9 @@ def _introduce(folder: Path, policy: Policy, service: KeyService | None) -> None
     signers = {
         name: Signer(
             public_key=SigningKey(bytes.fromhex(str(ring.seed))).public.hex,
-            may_build=policy.principals[name].build or policy.principals[name].administer,
+            may_build=may_build(policy.principals[name]),
+            may_administer=policy.principals[name].administer,
+            may_score=bool(policy.principals[name].score) or may_build(policy.principals[name]),
         )
         for name, ring in rings.items()
     }

@@ -26,10 +26,12 @@ _HEX_KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
 class Signer(Value):
-    """Whose signatures are believed: Ed25519 public key in hex, and whether of builds and keys or of runs only."""
+    """Whose signatures are believed: Ed25519 public key in hex, and of what."""
 
     public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
     may_build: bool
+    may_administer: bool
+    may_score: bool
 
 
 class Keyring(Document):

@@ -14,7 +14,7 @@ from schemas.audit_logs import corpus_log
 from schemas.build_keys import DepartmentKeys, keys_path, results_context, shard_context
 from schemas.folders import BUILD_ID
 from schemas.granting import administration_for, read_corpus_policy, require_administrator
-from schemas.keys import PURPOSES, kek_of
+from schemas.keys import PURPOSES, SCRATCH, kek_of
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
 from schemas.policy import Grant, Policy
 
@@ -39,11 +39,14 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
     policy = read_corpus_policy(corpus, source.open())
     require_administrator(policy, source.principal)
     administration = administration_for(source, policy)
-    kek_ids = [kek_of(code, purpose) for code in sorted(codes) for purpose in PURPOSES]
+    wanted = [(build, code) for build, code in wrapped_keys(corpus) if code in codes]
+    for build, code in wanted:  # what cannot be read is told before anything is changed
+        _wrap_anew(build, code, source.open())
+    kek_ids = [SCRATCH, *(kek_of(code, purpose) for code in sorted(codes) for purpose in PURPOSES)]
     for kek_id in kek_ids:
         administration.rotate_kek(kek_id)
     access = source.open()
-    num_wrapped = sum(_wrap_anew(build, code, access) for build, code in wrapped_keys(corpus) if code in codes)
+    num_wrapped = sum(_wrap_anew(build, code, access) for build, code in wanted)
     log = corpus_log(corpus, access)
     for kek_id in kek_ids:
         log.append("key.rotate", kek_id, "done")
@@ -76,7 +79,7 @@ def without(grant: Grant, codes: Collection[str], *, all_codes: Collection[str])
 
 def _wrap_anew(build: Path, code: str, access: Access) -> int:
     path = keys_path(build, code)
-    document = access.read_signed(path, DepartmentKeys)
+    document = access.read_signed(path, DepartmentKeys, by=access.builders)
     shards = {
         shard_id: access.keys.rewrap(wrapped, shard_context(build.name, shard_id))
         for shard_id, wrapped in document.shards.items()

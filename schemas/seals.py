@@ -76,6 +76,16 @@ def check_seal(path: Path, expected: Seal) -> None:
     require_seal(path, seal_file(path), expected)
 
 
+def is_intact(path: Path, expected: Seal) -> bool:
+    """Whether a file that we wrote is still that file, by size and xxh3_128: against accidents, not against forgers."""
+    fast, num_bytes = xxhash.xxh3_128(), 0
+    with opened(path) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            fast.update(chunk)
+            num_bytes += len(chunk)
+    return (num_bytes, fast.hexdigest()) == (expected.num_bytes, expected.xxh3_128)
+
+
 def read_verified(path: Path, expected: Seal) -> bytes:
     """The content of a sealed file, read once and checked before it is used.
 

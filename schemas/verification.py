@@ -24,8 +24,8 @@ from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.ledgers import BuildLedger, PhiCount
 from schemas.manifests import (
-    AUDIT_FOLDER,
     COMMITTED_FILE,
+    CURRENT_FILE,
     KEYS_FOLDER,
     MANIFEST_FILE,
     SHARDS_FOLDER,
@@ -62,7 +62,7 @@ def verify_build(build: Build, *, deep: bool) -> dict[str, int]:
     where = label(build.folder / MANIFEST_FILE)
     num_files = check_files(build)
     corpus = build.folder.parents[1]
-    if (corpus / AUDIT_FOLDER).is_dir():  # copies of builds come without the corpus' log
+    if (corpus / CURRENT_FILE).exists():  # a build that was copied alone comes without the corpus' log
         require_heads(corpus, build.commit.audit)
     check_manifest(manifest, where)
     check_views(build)

@@ -143,7 +143,7 @@ def finished_run(
     manifest = read_document(run / COMPLETE_FILE, RunManifest)
     try:
         if access is not None:
-            access.require_signed(run / COMPLETE_FILE, document_bytes(manifest), by=access.signers)
+            access.require_signed(run / COMPLETE_FILE, document_bytes(manifest), by=access.scorers)
         check_seal(run / RUN_FILE, manifest.header)
         for entry in manifest.partials:
             check_seal(run / entry.path, entry.seal)

@@ -9,10 +9,10 @@ from pathlib import Path
 from schemas.access import Access, KeySource
 from schemas.closed import make_closed
 from schemas.console import notice
-from schemas.errors import IntegrityError, PipelineError
+from schemas.errors import IntegrityError, PipelineError, TemporaryError
 from schemas.folders import Build, current_build_id, open_build
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, SHARDS_FOLDER
-from schemas.seals import wrapped_write
+from schemas.seals import is_intact, wrapped_write
 from schemas.verification import verify_build
 from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.bounds import Bound, bound
@@ -25,7 +25,8 @@ from sharding.permit import withdraw
 from sharding.plan import make_plan
 from sharding.preparation import Prepared, Request, prepare
 from sharding.scan import scan_block
-from sharding.scratch_documents import Plan, Survey
+from sharding.scratch import read_receipt, receipt_path
+from sharding.scratch_documents import Plan, ShardReceipt, Survey
 from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
 from sharding.sources.adapter import NOTES
@@ -128,6 +129,7 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
 
 
 def _commit(prepared: Prepared, plan: Plan, folder: Path, source: KeySource | None) -> None:
+    _check_shards(prepared, plan, folder)
     keys = keys_of(source, prepared.policy_digest, plan, scratch=prepared.scratch)
     manifest = make_manifest(
         prepared.identity,
@@ -138,6 +140,20 @@ def _commit(prepared: Prepared, plan: Plan, folder: Path, source: KeySource | No
         keys=keys,
     )
     commit_build(folder, manifest, plan, keys)
+
+
+def _check_shards(prepared: Prepared, plan: Plan, folder: Path) -> None:
+    """Each file is the one that its receipt vouches for: of two tries the later receipt may be of the earlier file.
+
+    Raises:
+        TemporaryError: one is not; its receipt is gone, so that it is written again.
+    """
+    for shard in plan.shards:
+        marker = prepared.scratch.shard(shard.shard_id)
+        receipt = read_receipt(prepared.scratch, marker, ShardReceipt)
+        if not is_intact(folder / receipt.entry.path, receipt.entry.seal):
+            receipt_path(marker).unlink(missing_ok=True)
+            raise TemporaryError(f"{shard.shard_id}: two workers wrote it at once; run the command again")
 
 
 def _codes(plan: Plan) -> set[str]:

@@ -115,15 +115,14 @@ def keys_of(source: KeySource | None, policy_digest: str | None, plan: Plan, *, 
         return None
     receipts = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt) for shard in plan.shards]
     wrapped = {receipt.entry.shard_id: receipt.wrapped for receipt in receipts if receipt.wrapped is not None}
-    keys = Keys(source.open(), policy_digest, scratch.read_document(scratch.results_keys(), ResultsKeys), wrapped)
-    try:
-        for shard_id, key in keys.shards.items():
-            keys.access.keys.decrypt(key, shard_context(scratch.build_id, shard_id))
-        for code, key in keys.results.keys.items():
-            keys.access.keys.decrypt(key, results_context(scratch.build_id, code))
+    access, drawn = source.open(), scratch.read_document(scratch.results_keys(), ResultsKeys)
+    rewrap, build_id = access.keys.rewrap, scratch.build_id
+    try:  # under the newest versions: since they were wrapped, somebody may have been revoked
+        shards = {shard: rewrap(key, shard_context(build_id, shard)) for shard, key in wrapped.items()}
+        results = {code: rewrap(key, results_context(build_id, code)) for code, key in drawn.keys.items()}
     except AccessDeniedError:
         raise TemporaryError(f"{scratch.build_id}: keys were rotated meanwhile; run the command again") from None
-    return keys
+    return Keys(access, policy_digest, drawn.model_copy(update={"keys": results}), shards)
 
 
 def make_manifest(
@@ -179,7 +178,7 @@ def commit_build(folder: Path, manifest: BuildManifest, plan: Plan, keys: Keys |
         views[entry.code] = _write(folder / VIEWS_FOLDER / f"{entry.code}.json", view, keys)
         if keys:
             keys.access.publish_signed(keys_path(folder, entry.code), _department_keys(manifest, view, keys))
-    seal = write_document(folder / MANIFEST_FILE, manifest)
+    seal = write_document(folder / MANIFEST_FILE, manifest, replace=True)
     _check_no_strays(folder, manifest, is_signed=keys is not None)
     commit = Commit(
         build_id=manifest.build_id,
@@ -256,7 +255,7 @@ def _write(path: Path, document: Document, keys: Keys | None) -> Seal:
     """Publish a document, its signature first, so that nobody finds it without."""
     if keys:
         keys.access.sign(path, document_bytes(document), replace=True)
-    return write_document(path, document)
+    return write_document(path, document, replace=True)
 
 
 def _check_no_strays(folder: Path, manifest: BuildManifest, *, is_signed: bool) -> None:

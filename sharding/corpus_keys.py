@@ -40,13 +40,13 @@ def ready_keys(
         with one_administrator(source):
             _begin(corpus, source, given or owners_policy(source.principal), service)
     policy = read_corpus_policy(corpus, source.open())
+    grant = policy.grant_of(source.principal)
+    if not (grant.build or grant.administer):
+        raise AccessDeniedError(f"principal {source.principal}: may not build; ask for the grant, or build as another")
     if given is not None and given.digest != policy.digest:
         with one_administrator(source):
             carry_out(corpus, source, given, codes_of(corpus, source))
         policy = given
-    grant = policy.grant_of(source.principal)
-    if not (grant.build or grant.administer):
-        raise AccessDeniedError(f"principal {source.principal}: may not build; ask for the grant, or build as another")
     return policy.digest
 
 

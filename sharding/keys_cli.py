@@ -96,7 +96,7 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
     ``keys rotate`` has wrapped their keys anew, and copies of those for ever.
     """
     from schemas.audit_logs import corpus_log
-    from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy
+    from schemas.granting import administration_for, carry_out, codes_of, one_administrator, read_corpus_policy
     from schemas.rotation import step_on, without
 
     source = _begin(corpus, options)
@@ -106,10 +106,12 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
         held = policy.keks_of(grantee, codes)
         left = without(policy.grant_of(grantee), scored, all_codes=codes) if score else None
         changed = _with(policy, grantee, left)
-        carry_out(corpus, source, changed, codes)
         kept = changed.keks_of(grantee, codes) if left else []
+        # The policy comes last, so that a killed revocation is finished by doing it again.
+        administration_for(source, changed).set_grants(grantee, policy.grant_of(grantee).grantee, kept)
         step_on(source, changed, set(held) - set(kept))
         corpus_log(corpus, source.open()).append("key.revoke", f"principal/{grantee}", "done")
+        carry_out(corpus, source, changed, codes)
     notice("builds that are there open as before until: keys rotate")
     _show(corpus, source, "revoked", options)
 

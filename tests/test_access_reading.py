@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -12,11 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.access import Access
+from schemas.access import Access, KeySource
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.folders import Build, open_build
+from schemas.granting import carry_out, codes_of, read_corpus_policy
 from schemas.manifests import ShardEntry
 from schemas.parquet import open_parquet
+from schemas.policy import Grant, Policy
+from schemas.rotation import rotate
 from schemas.shard_files import read_shard
 from schemas.verification import verify_build
 from tests.secured import DEPARTMENTS, GRANTS, Secured, make_secured
@@ -144,3 +148,50 @@ def test_no_name_of_a_department_lies_outside_the_keys(secured: Secured) -> None
     ]
 
     assert found == []
+
+
+def test_only_who_administers_changes_the_policy(tmp_path: Path, scheduler: str) -> None:
+    """A builder who brings a policy of his own is denied, and nothing is changed."""
+    secured = make_secured(tmp_path, scheduler, num_rows=12)
+    owner = KeySource(secured.keyrings, "owner")
+    policy = read_corpus_policy(secured.corpus, owner.open())
+    carry_out(secured.corpus, owner, with_grant(policy, "builder", Grant(build=True)), codes_of(secured.corpus, owner))
+    before = (secured.corpus / "policy.json.dsse").read_bytes()
+    builder = KeySource(secured.keyrings, "builder")
+    greedy = with_grant(policy, "builder", Grant(build=True, administer=True))
+
+    with pytest.raises(AccessDeniedError, match="principal builder: may not administer keys"):
+        carry_out(secured.corpus, builder, greedy, codes_of(secured.corpus, owner))
+    builder.open().publish_signed(secured.corpus / "policy.json.dsse", greedy)
+    with pytest.raises(IntegrityError, match="no valid signature by a trusted key"):
+        read_corpus_policy(secured.corpus, owner.open())
+
+    assert before != (secured.corpus / "policy.json.dsse").read_bytes()
+
+
+def test_a_revoked_principal_is_out_and_what_it_built_stays(tmp_path: Path, scheduler: str) -> None:
+    """Its old keyring opens nothing after a rotation; builds that it signed are believed by their administrator."""
+    secured = make_secured(tmp_path, scheduler, num_rows=12)
+    owner, old = KeySource(secured.keyrings, "owner"), secured.access("north")
+    policy = read_corpus_policy(secured.corpus, owner.open())
+    codes = codes_of(secured.corpus, owner)
+    carry_out(secured.corpus, owner, with_grant(policy, "second", Grant(build=True, administer=True)), codes)
+    secured.access("second").sign(
+        secured.opened().folder / "COMMITTED", (secured.opened().folder / "COMMITTED").read_bytes(), replace=True
+    )
+
+    carry_out(secured.corpus, owner, with_grant(policy, "north", None), codes)
+    rotate(secured.corpus, owner, codes, retire=True)
+
+    build = secured.opened()
+    assert verify_build(build, deep=True)["records"] == 12
+    assert not (secured.keyrings / "north.json").exists()
+    stale = replace(build, keys=replace(build.keys, access=replace(old, builders=build.keys.access.builders)))
+    with pytest.raises(AccessDeniedError, match="version 2 is not in the keyring of north"):
+        read_shard(stale, shard_of(build, secured.code_of[DEPARTMENTS[0]]))
+
+
+def with_grant(policy: Policy, principal: str, grant: Grant | None) -> Policy:
+    """The policy with another grant, or none, of one principal."""
+    others = {name: held for name, held in policy.principals.items() if name not in (principal, "second")}
+    return Policy(principals=others if grant is None else {**others, principal: grant})
