@@ -30,7 +30,7 @@ from schemas.seals import (
 )
 from sharding.permit import check_permit
 from sharding.scratch_documents import Receipt
-from sharding.scratch_key import opened_under, scratch_key, write_under
+from sharding.scratch_key import opened_under, scratch_key, write_under, write_unsealed
 
 SCRATCH_FOLDER = "scratch"
 LOOKUP_FOLDER = "lookups"
@@ -72,7 +72,8 @@ class Scratch:
     def place(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
         """As ``publish``, for a scratch file for whose parts its receipt vouches."""
         if self._encrypts(path):
-            self._place_encrypted(path, write)
+            key, name = self._key(), self._name(path)
+            place_while(path, lambda file: write_unsealed(key, name, write, file), check=self._check)
         else:
             place_while(path, write, check=self._check)
 

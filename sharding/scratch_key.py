@@ -66,6 +66,13 @@ def write_under(key: bytes, place: str, write: Callable[[BinaryIO], object], fil
     return stream.finish()
 
 
+def write_unsealed(key: bytes, place: str, write: Callable[[BinaryIO], object], file: BinaryIO) -> None:
+    """As ``write_under``, where the parts of the file have digests of their own."""
+    stream = EncryptingWriter(file, key, place)
+    write(cast(BinaryIO, stream))
+    stream.finish()
+
+
 @contextmanager
 def opened_under(key: bytes, place: str, path: Path) -> Iterator[BinaryIO]:
     """Open an encrypted file for reading, from anywhere in it.
