@@ -38,7 +38,7 @@ from schemas.audit_events import (
 from schemas.closed import make_closed
 from schemas.errors import IntegrityError, UsageError
 from schemas.locks import at_rest, locked_file
-from schemas.seals import label, opened, wrapped_write
+from schemas.seals import label, opened, sync_folder, wrapped_write
 
 # A whole event and a torn one; more is read only where several tears follow each other.
 TAIL_BYTES, MOST_TAIL_BYTES = 2 * MAX_LINE_BYTES, 64 * MAX_LINE_BYTES
@@ -90,7 +90,7 @@ class AuditLog:
                 )
                 _write(descriptor, (b"\n" if end.is_torn else b"") + event_line(event), end.num_bytes)
                 if end.num_bytes == 0:
-                    _sync_folder(self.path.parent)
+                    sync_folder(self.path.parent)
             except OSError as error:
                 raise wrapped_write(self.path, error) from None
         return head_at(event)
@@ -153,12 +153,3 @@ def _write(descriptor: int, content: bytes, num_bytes_before: int) -> None:
         os.ftruncate(descriptor, num_bytes_before)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name must outlive a loss of power too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -129,7 +129,7 @@ def publish_with(
             beside.replace(path)
         else:
             _link_first(beside, path, seal)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return seal
 
 
@@ -150,7 +150,7 @@ def publish_while(
         check()
         beside.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     return seal
 
 
@@ -240,7 +240,8 @@ def _link_first(beside: Path, path: Path, seal: Seal) -> None:
             ) from None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's names to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
