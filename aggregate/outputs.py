@@ -80,7 +80,7 @@ def sign_report(report: Report, folder: Path, access: Access) -> None:
     Raises:
         AccessDeniedError: the keyring has no signing key.
     """
-    access.sign(folder / REPORT_FILE, document_bytes(report), replace=True)
+    access.sign(folder / REPORT_FILE, document_bytes(report))
     AuditLog(folder / LOG_FILE, access.principal).append("report", report.provenance.run_id, "done")
 
 

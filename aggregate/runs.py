@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.access import Access
-from schemas.canonical import MAX_JSON_BYTES, canonical_json
+from schemas.canonical import canonical_json
 from schemas.documents import parse_document, read_document
 from schemas.errors import IntegrityError, UsageError
 from schemas.manifests import (
@@ -22,7 +22,7 @@ from schemas.manifests import (
     RunHeader,
     RunManifest,
 )
-from schemas.seals import label, opened, read_verified
+from schemas.seals import label, read_verified
 from schemas.signing import SUFFIX
 
 DOCUMENTS = (RUN_FILE, COMPLETE_FILE)
@@ -56,11 +56,9 @@ def open_run(folder: Path, access: Access | None = None) -> Run:
         if not header_path.exists():
             raise UsageError(f"{label(folder)}: no run here; name the folder that scoring wrote")
         raise IntegrityError(f"{label(complete)}: no such file, the run is incomplete; run scoring again to finish it")
-    with opened(complete) as file:
-        content = file.read(MAX_JSON_BYTES + 1)
-    if access is not None:
-        access.require_signed(complete, content, by=access.scorers)
-    manifest = parse_document(content, RunManifest, label(complete))
+    manifest = (
+        access.read_beside(complete, RunManifest, by=access.scorers) if access else read_document(complete, RunManifest)
+    )
     header = parse_document(read_verified(header_path, manifest.header), RunHeader, label(header_path))
     if header.run_id != manifest.run_id:
         raise IntegrityError(f"{label(header_path)}: belongs to another run than {COMPLETE_FILE}; restore the folder")

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.canonical import MAX_JSON_BYTES
-from schemas.documents import Document, DocumentT, document_bytes, parse_document
+from schemas.documents import Document, DocumentT, document_bytes, document_content, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.keyrings import Signer, keyring_path, read_keyring
 from schemas.keys import KeyProvider
 from schemas.providers import provider_of
-from schemas.seals import label, opened, publish
+from schemas.seals import Seal, label, publish
 from schemas.signing import PublicKey, SigningKey, payload_of, require_signature, signature_path, write_signature
 
 DEFAULT_PRINCIPAL = "owner"
@@ -75,13 +74,13 @@ class Access:
         """Whose keys these are."""
         return self.source.principal
 
-    def sign(self, path: Path, content: bytes, *, replace: bool = False) -> None:
-        """Publish the signature of a file beside it.
+    def sign(self, path: Path, content: bytes) -> None:
+        """Publish the signature of a file beside it; an earlier one is replaced.
 
         Raises:
             AccessDeniedError: the keyring has no signing key.
         """
-        write_signature(path, content, self._signing_key(), replace=replace)
+        write_signature(path, content, self._signing_key(), replace=True)
 
     def _signing_key(self) -> SigningKey:
         if self.signing_key is None:
@@ -104,9 +103,23 @@ class Access:
         Raises:
             IntegrityError: it is absent, damaged, or not signed by one whom the keyring knows.
         """
-        with opened(path) as file:
-            content = file.read(MAX_JSON_BYTES + 1)
-        return parse_document(payload_of(content, by, label(path)), model, label(path))
+        return parse_document(payload_of(document_content(path), by, label(path)), model, label(path))
+
+    def publish_beside(self, path: Path, document: Document) -> Seal:
+        """Publish a document behind its signature, so that nobody finds it without; an earlier one is replaced.
+
+        Raises:
+            AccessDeniedError: the keyring has no signing key.
+        """
+        content = document_bytes(document)
+        self.sign(path, content)
+        return publish(path, content, replace=True)
+
+    def read_beside(self, path: Path, model: type[DocumentT], *, by: tuple[PublicKey, ...]) -> DocumentT:
+        """A document that one of these has signed beside it; errors as ``require_signed`` and ``read_document``."""
+        content = document_content(path)
+        self.require_signed(path, content, by=by)
+        return parse_document(content, model, label(path))
 
     def require_signed(self, path: Path, content: bytes, *, by: tuple[PublicKey, ...]) -> None:
         """The file is signed by one of these.

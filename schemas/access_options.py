@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 ACCESS_OPTIONS = ("principal", "keyring", "plaintext")
 ACCEPT_PLAINTEXT = "Open what was built with --plaintext, although it is not signed."
-SECRET_FOLDER = "secret"  # noqa: S105 - the name of a folder
-KEYRING_FOLDER = "keyring"
 FOLDER = NamedPath(file_okay=False, path_type=Path)
 
 
@@ -52,13 +50,17 @@ def key_source(corpus: Path, *, principal: str | None, keyring: Path | None, pla
     Raises:
         click.UsageError: they contradict each other.
     """
+    if plaintext and keyring is not None:
+        raise click.UsageError("--plaintext and --keyring: nothing is opened with keys then; give one of them")
+    return None if plaintext else named_keyring(corpus, principal, keyring)
+
+
+def named_keyring(corpus: Path, principal: str | None, keyring: Path | None) -> KeySource:
+    """The keyring of a principal, both as they are given or else by default."""
     from schemas.access import DEFAULT_PRINCIPAL, KeySource
     from schemas.keyrings import principals_in
+    from schemas.manifests import KEYRING_FOLDER, SECRET_FOLDER
 
-    if plaintext:
-        if keyring is not None:
-            raise click.UsageError("--plaintext and --keyring: nothing is opened with keys then; give one of them")
-        return None
     folder = (keyring or corpus / SECRET_FOLDER / KEYRING_FOLDER).absolute()
     if principal is None:
         there = principals_in(folder)

@@ -20,7 +20,7 @@ from schemas.documents import Document
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.keys import Context, WrappedKey
 from schemas.manifests import KEYS_FOLDER, ShardEntry
-from schemas.patterns import CODE, SHA256
+from schemas.patterns import CODE
 from schemas.seals import label
 from schemas.signing import SUFFIX
 
@@ -33,7 +33,6 @@ class DepartmentKeys(Document):
     build_id: str = Field(pattern=r"^b-[0-9a-f]{16}$")
     code: str = Field(pattern=CODE)
     results: WrappedKey
-    results_check: str = Field(pattern=SHA256)
     shards: dict[str, WrappedKey]
 
 
@@ -60,6 +59,24 @@ def partial_key(results_key: bytes, run_id: str, block: str) -> bytes:
 def keys_path(build: Path, code: str) -> Path:
     """Where a department's wrapped keys lie."""
     return build / KEYS_FOLDER / f"{code}.json{SUFFIX}"
+
+
+def read_department_keys(build: Path, code: str, access: Access) -> DepartmentKeys:
+    """A department's wrapped keys, as a builder whom the keyring knows has signed them.
+
+    Raises:
+        IntegrityError: the file is absent, damaged, not signed so, or of another build or department.
+    """
+    path = keys_path(build, code)
+    document = access.read_signed(path, DepartmentKeys, by=access.builders)
+    if (document.build_id, document.code) != (build.name, code):
+        raise IntegrityError(f"{label(path)}: of another build or department; restore the file")
+    return document
+
+
+def codes_with_keys(build: Path) -> list[str]:
+    """Codes of the departments whose wrapped keys lie in a build's folder."""
+    return sorted(path.name.partition(".")[0] for path in (build / KEYS_FOLDER).glob(f"d-*{SUFFIX}"))
 
 
 @dataclass(slots=True)
@@ -106,20 +123,16 @@ class BuildKeys:
     def document(self, code: str) -> DepartmentKeys:
         """A department's wrapped keys, as a builder or an administrator of keys has signed them."""
         if code not in self._documents:
-            path = keys_path(self.folder, code)
-            document = self.access.read_signed(path, DepartmentKeys, by=self.access.builders)
-            if (document.build_id, document.code) != (self.build_id, code):
-                raise IntegrityError(f"{label(path)}: of another build or department; restore the file")
-            self._documents[code] = document
+            self._documents[code] = read_department_keys(self.folder, code, self.access)
         return self._documents[code]
 
-    def may_read_text(self, code: str, shard: ShardEntry) -> bool:
-        """Whether the principal can open the department's notes, tried on one of its shards."""
+    def may_read_text(self, shard: ShardEntry) -> bool:
+        """Whether the principal can open the notes of a shard, and so those of its department."""
         try:
             self.shard_key(shard)
         except AccessDeniedError:
             return False
-        return shard.department == code
+        return True
 
     def may_read_results(self, code: str) -> bool:
         """Whether the principal can open the department's losses."""

@@ -49,9 +49,17 @@ def read_document(path: Path, model: type[DocumentT]) -> DocumentT:
     Raises:
         IntegrityError: the file is absent, damaged, of another kind, or of another schema version.
     """
+    return parse_document(document_content(path), model, label(path))
+
+
+def document_content(path: Path) -> bytes:
+    """The bytes of a document's file, of one that is too large only so many that parsing refuses it.
+
+    Raises:
+        IntegrityError: the file is absent or cannot be read.
+    """
     with opened(path) as file:
-        content = file.read(MAX_JSON_BYTES + 1)
-    return parse_document(content, model, label(path))
+        return file.read(MAX_JSON_BYTES + 1)
 
 
 def parse_document(content: bytes, model: type[DocumentT], where: str) -> DocumentT:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schemas.canonical import MAX_JSON_BYTES
-from schemas.documents import parse_document
+from schemas.documents import parse_document, read_document
 from schemas.errors import AccessDeniedError, IntegrityError, PipelineError, UsageError
 from schemas.manifests import (
     BUILDS_FOLDER,
@@ -63,7 +62,7 @@ class Build:
         if not self.is_encrypted:
             return True
         shard = next(shard for shard in self.manifest.shards if shard.department == code)
-        return self._keys().may_read_text(code, shard) and self._keys().may_read_results(code)
+        return self._keys().may_read_text(shard) and self._keys().may_read_results(code)
 
     def may_see_results(self, code: str) -> bool:
         """Whether losses of a department, and its name, can be read."""
@@ -122,7 +121,8 @@ def open_build(path: Path, access: Access | None = None) -> Build:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise UsageError(f"{label(path)}: {reason}; check the path and its permissions") from None
-    commit = _commit(folder / COMMITTED_FILE, access)
+    committed = folder / COMMITTED_FILE
+    commit = access.read_beside(committed, Commit, by=access.builders) if access else read_document(committed, Commit)
     manifest_path = folder / MANIFEST_FILE
     manifest = parse_document(read_verified(manifest_path, commit.manifest), BuildManifest, label(manifest_path))
     if not (manifest.build_id == commit.build_id == folder.name):
@@ -132,6 +132,12 @@ def open_build(path: Path, access: Access | None = None) -> Build:
     if set(commit.views) != {entry.code for entry in manifest.departments}:
         raise IntegrityError(f"{label(manifest_path)}: departments differ from the sealed views; restore the folder")
     return Build(folder=folder, commit=commit, manifest=manifest, keys=_build_keys(folder, manifest, access))
+
+
+def committed_builds(corpus: Path) -> list[Path]:
+    """The folders of a corpus' committed builds, by id."""
+    found = sorted((corpus / BUILDS_FOLDER).glob("b-*"))
+    return [path for path in found if BUILD_ID.fullmatch(path.name) and (path / COMMITTED_FILE).exists()]
 
 
 def current_build_id(corpus: Path) -> str | None:
@@ -160,14 +166,6 @@ def certain_build_id(corpus: Path) -> str | None:
     if not (folder / COMMITTED_FILE).is_file():
         raise IntegrityError(f"{label(current)}: names a build that is not committed; run the build again")
     return folder.name
-
-
-def _commit(path: Path, access: Access | None) -> Commit:
-    with opened(path) as file:
-        content = file.read(MAX_JSON_BYTES + 1)
-    if access is not None:
-        access.require_signed(path, content, by=access.builders)
-    return parse_document(content, Commit, label(path))
 
 
 def _build_keys(folder: Path, manifest: BuildManifest, access: Access | None) -> BuildKeys | None:

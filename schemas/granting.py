@@ -12,19 +12,20 @@ from pathlib import Path
 
 from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
-from schemas.build_keys import DepartmentKeys
-from schemas.canonical import MAX_JSON_BYTES
+from schemas.build_keys import codes_with_keys, keys_path, read_department_keys
 from schemas.closed import make_closed
+from schemas.documents import document_content
 from schemas.errors import AccessDeniedError
+from schemas.folders import committed_builds
 from schemas.keyrings import Keyring, Signer, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import PURPOSES, SCRATCH, KeyAdministration, kek_of
 from schemas.locks import locked_file
-from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, KEYS_FOLDER, POLICY_FILE, VIEWS_FOLDER
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, POLICY_FILE, VIEWS_FOLDER
 from schemas.policy import Grant, Policy
 from schemas.providers import administration_of
-from schemas.seals import opened, wrapped_write
+from schemas.seals import wrapped_write
 from schemas.services import KeyService
-from schemas.signing import SUFFIX, SigningKey, make_signing_key
+from schemas.signing import SigningKey, make_signing_key
 
 # Beside the lock of ``keys_local``, which is held for each single change.
 LOCK_FILE = "policy.lock"
@@ -110,8 +111,8 @@ def administration_for(source: KeySource, policy: Policy, service: KeyService | 
 def codes_of(corpus: Path, source: KeySource) -> list[str]:
     """Of the departments that have keys: those in the administrator's keyring, and those of all builds."""
     keks = read_keyring(keyring_path(source.folder, source.principal)).keks
-    builds = {path.name.partition(".")[0] for path in corpus.glob(f"{BUILDS_FOLDER}/b-*/{KEYS_FOLDER}/d-*")}
-    return sorted(({kek_id.partition("/")[0] for kek_id in keks} | builds) - {SCRATCH})
+    found = {code for build in corpus.glob(f"{BUILDS_FOLDER}/b-*") for code in codes_with_keys(build)}
+    return sorted(({kek_id.partition("/")[0] for kek_id in keks} | found) - {SCRATCH})
 
 
 def require_administrator(policy: Policy, principal: str) -> None:
@@ -130,15 +131,13 @@ def adopt_builds(corpus: Path, access: Access) -> None:
     Raises:
         IntegrityError: a build is not signed by one who is still believed, or damaged; nothing is signed blindly.
     """
-    for path in sorted(corpus.glob(f"{BUILDS_FOLDER}/b-*/{COMMITTED_FILE}")):
-        build = path.parent
-        for signed in (path, *sorted((build / VIEWS_FOLDER).glob("*.json"))):
-            with opened(signed) as file:
-                content = file.read(MAX_JSON_BYTES + 1)
+    for build in committed_builds(corpus):
+        for signed in (build / COMMITTED_FILE, *sorted((build / VIEWS_FOLDER).glob("*.json"))):
+            content = document_content(signed)
             access.require_signed(signed, content, by=access.builders)
-            access.sign(signed, content, replace=True)
-        for keys in sorted((build / KEYS_FOLDER).glob(f"*{SUFFIX}")):
-            access.publish_signed(keys, access.read_signed(keys, DepartmentKeys, by=access.builders))
+            access.sign(signed, content)
+        for code in codes_with_keys(build):
+            access.publish_signed(keys_path(build, code), read_department_keys(build, code, access))
 
 
 def may_build(grant: Grant | None) -> bool:

@@ -38,36 +38,24 @@ class VaultKeys:
 
     def generate_data_key(self, kek_id: str, context: Context) -> DataKey:
         """A new data key, made by the engine (Generate Data Key)."""
-        answer = self.vault.call(
-            "POST",
-            data_key_path(self.vault.settings, kek_id),
-            where=f"key {kek_id}",
-            context=_encoded(context),
-            bits=8 * KEY_BYTES,
-        )
+        path = data_key_path(self.vault.settings, kek_id)
+        answer = self._asked(path, kek_id, context, bits=8 * KEY_BYTES)
         return DataKey(_plaintext(answer, kek_id), _wrapped(answer, kek_id))
 
     def decrypt(self, wrapped: WrappedKey, context: Context) -> bytes:
         """The data key, if a policy of the token lets it decrypt with the KEK (Decrypt Data)."""
-        answer = self.vault.call(
-            "POST",
-            decrypt_path(self.vault.settings, wrapped.kek_id),
-            where=f"key {wrapped.kek_id}",
-            context=_encoded(context),
-            ciphertext=_ciphertext(wrapped),
-        )
+        path = decrypt_path(self.vault.settings, wrapped.kek_id)
+        answer = self._asked(path, wrapped.kek_id, context, ciphertext=_ciphertext(wrapped))
         return _plaintext(answer, wrapped.kek_id)
 
     def rewrap(self, wrapped: WrappedKey, context: Context) -> WrappedKey:
         """The same data key under the newest version; it does not leave the engine (Rewrap Data)."""
-        answer = self.vault.call(
-            "POST",
-            rewrap_path(self.vault.settings, wrapped.kek_id),
-            where=f"key {wrapped.kek_id}",
-            context=_encoded(context),
-            ciphertext=_ciphertext(wrapped),
-        )
+        path = rewrap_path(self.vault.settings, wrapped.kek_id)
+        answer = self._asked(path, wrapped.kek_id, context, ciphertext=_ciphertext(wrapped))
         return _wrapped(answer, wrapped.kek_id)
+
+    def _asked(self, path: str, kek_id: str, context: Context, **parameters: Any) -> dict[str, Any]:
+        return self.vault.call("POST", path, where=f"key {kek_id}", context=_encoded(context), **parameters)
 
 
 def key_name(settings: VaultSettings, kek_id: str) -> str:

@@ -16,9 +16,7 @@ and kept as a sealed document with codes only, whose digest goes into manifests 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -32,10 +30,10 @@ from schemas.keyrings import PRINCIPAL
 from schemas.keys import SCRATCH, kek_of
 from schemas.patterns import CODE
 from schemas.seals import label
+from schemas.toml import read_toml
 
 EVERY = "*"
 FLAGS = ("aggregate", "build", "administer")
-MAX_POLICY_BYTES = 1 << 24
 
 
 class Grant(Value):
@@ -126,7 +124,7 @@ def read_policy(path: Path, code_of: Callable[[str], str]) -> Policy:
     Raises:
         UsageError: the file cannot be read, or lists every mistake by its place; no department is named.
     """
-    content = _toml(path)
+    content = read_toml(path, "policy")
     mistakes = [f"unknown table {name!r}" for name in sorted(content.keys() - {"principals"})]
     principals = content.get("principals")
     if not isinstance(principals, dict) or not principals:
@@ -138,19 +136,6 @@ def read_policy(path: Path, code_of: Callable[[str], str]) -> Policy:
     if mistakes:
         raise UsageError(f"{label(path)}: {len(mistakes)} mistakes: {'; '.join(mistakes)}")
     return Policy(principals=grants)
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_POLICY_BYTES + 1)
-        if len(content) > MAX_POLICY_BYTES:
-            raise UsageError(f"{label(path)}: over {MAX_POLICY_BYTES} bytes; name a policy")
-        return tomllib.loads(content.decode("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{label(path)}: {os.strerror(error.errno or 0)}; name a readable policy file") from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"{label(path)}: not valid TOML; mend it") from None
 
 
 def _grant(name: str, table: Any, code_of: Callable[[str], str], mistakes: list[str]) -> Grant:

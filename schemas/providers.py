@@ -13,31 +13,32 @@ from schemas.services import KeyService
 
 def provider_of(keyring: Keyring) -> KeyProvider:
     """What its principal may do with keys."""
-    if keyring.service is None:
-        return LocalKeys(keyring)
-    if keyring.service.vault is None:
+    service = keyring.service
+    if service is not None and service.aws is not None:
         from schemas.aws_kms import Kms
         from schemas.keys_aws import AwsKeys
 
-        return AwsKeys(Kms(keyring.service.aws_settings))
-    from schemas.keys_vault import VaultKeys
-    from schemas.vault import Vault
+        return AwsKeys(Kms(service.aws))
+    if service is not None and service.vault is not None:
+        from schemas.keys_vault import VaultKeys
+        from schemas.vault import Vault
 
-    return VaultKeys(Vault(keyring.service.vault))
+        return VaultKeys(Vault(service.vault))
+    return LocalKeys(keyring)
 
 
 def administration_of(
     folder: Path, principal: str, service: KeyService | None, *, builders: Iterable[str]
 ) -> KeyAdministration:
     """What an administrator may do with keys; ``builders`` are those who may make data keys too."""
-    if service is None:
-        return LocalAdministration(folder, principal)
-    if service.vault is None:
+    if service is not None and service.aws is not None:
         from schemas.aws_kms import Kms
         from schemas.keys_aws_admin import AwsAdministration
 
-        return AwsAdministration(Kms(service.aws_settings), frozenset(builders))
-    from schemas.keys_vault_admin import VaultAdministration
-    from schemas.vault import Vault
+        return AwsAdministration(Kms(service.aws), frozenset(builders))
+    if service is not None and service.vault is not None:
+        from schemas.keys_vault_admin import VaultAdministration
+        from schemas.vault import Vault
 
-    return VaultAdministration(Vault(service.vault), frozenset(builders))
+        return VaultAdministration(Vault(service.vault), frozenset(builders))
+    return LocalAdministration(folder, principal)

@@ -6,16 +6,22 @@ A killed rotation leaves everything readable by whom it was, and is finished by 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
-from schemas.build_keys import DepartmentKeys, keys_path, results_context, shard_context
-from schemas.folders import BUILD_ID
+from schemas.build_keys import (
+    DepartmentKeys,
+    codes_with_keys,
+    keys_path,
+    read_department_keys,
+    results_context,
+    shard_context,
+)
+from schemas.folders import committed_builds
 from schemas.granting import administration_for, read_corpus_policy, require_administrator
 from schemas.keys import PURPOSES, SCRATCH, kek_of
-from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE
 from schemas.policy import Grant, Policy
 
 
@@ -36,24 +42,31 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
         AccessDeniedError: the principal may not administer keys.
         IntegrityError: a file of wrapped keys is damaged, or not signed; no version is retired then.
     """
-    policy = read_corpus_policy(corpus, source.open())
+    held = source.open()
+    policy = read_corpus_policy(corpus, held)
     require_administrator(policy, source.principal)
     administration = administration_for(source, policy)
-    wanted = [(build, code) for build, code in wrapped_keys(corpus) if code in codes]
-    for build, code in wanted:  # what cannot be read is told before anything is changed
-        _wrap_anew(build, code, source.open())
+    wrapped = [
+        (build, read_department_keys(build, code, held))
+        for build in committed_builds(corpus)
+        for code in codes_with_keys(build)
+        if code in codes
+    ]
+    for _, document in wrapped:  # what cannot be opened is told before anything is changed
+        _wrapped_anew(document, held)
     kek_ids = [SCRATCH, *(kek_of(code, purpose) for code in sorted(codes) for purpose in PURPOSES)]
     for kek_id in kek_ids:
         administration.rotate_kek(kek_id)
     access = source.open()
-    num_wrapped = sum(_wrap_anew(build, code, access) for build, code in wanted)
+    for build, document in wrapped:
+        access.publish_signed(keys_path(build, document.code), _wrapped_anew(document, access))
     log = corpus_log(corpus, access)
     for kek_id in kek_ids:
         log.append("key.rotate", kek_id, "done")
     if retire:
         for kek_id in kek_ids:
             administration.retire_kek(kek_id)
-    return num_wrapped
+    return sum(len(document.shards) + 1 for _, document in wrapped)
 
 
 def step_on(source: KeySource, policy: Policy, kek_ids: Collection[str]) -> None:
@@ -63,27 +76,15 @@ def step_on(source: KeySource, policy: Policy, kek_ids: Collection[str]) -> None
         administration.rotate_kek(kek_id)
 
 
-def wrapped_keys(corpus: Path) -> Iterator[tuple[Path, str]]:
-    """The folder of each committed build with each of its departments that has wrapped keys."""
-    for build in sorted((corpus / BUILDS_FOLDER).glob("b-*")):
-        if BUILD_ID.fullmatch(build.name) and (build / COMMITTED_FILE).exists():
-            for path in sorted(keys_path(build, "x").parent.glob("d-*")):
-                yield build, path.name.partition(".")[0]
-
-
 def without(grant: Grant, codes: Collection[str], *, all_codes: Collection[str]) -> Grant:
     """A grant that lets no notes of these departments be scored; ``*`` becomes those that are left of all."""
     left = [code for code in all_codes if grant.may_score(code) and code not in codes]
     return grant.model_copy(update={"score": tuple(sorted(left))})
 
 
-def _wrap_anew(build: Path, code: str, access: Access) -> int:
-    path = keys_path(build, code)
-    document = access.read_signed(path, DepartmentKeys, by=access.builders)
-    shards = {
-        shard_id: access.keys.rewrap(wrapped, shard_context(build.name, shard_id))
-        for shard_id, wrapped in document.shards.items()
-    }
-    results = access.keys.rewrap(document.results, results_context(build.name, code))
-    access.publish_signed(path, document.model_copy(update={"shards": shards, "results": results}))
-    return len(shards) + 1
+def _wrapped_anew(document: DepartmentKeys, access: Access) -> DepartmentKeys:
+    """The same data keys under the newest versions that a keyring leads to."""
+    rewrap, build_id = access.keys.rewrap, document.build_id
+    shards = {shard: rewrap(key, shard_context(build_id, shard)) for shard, key in document.shards.items()}
+    results = rewrap(document.results, results_context(build_id, document.code))
+    return document.model_copy(update={"shards": shards, "results": results})

@@ -11,8 +11,6 @@ Written by people as TOML, one table::
 
 from __future__ import annotations
 
-import os
-import tomllib
 from pathlib import Path
 
 from pydantic import ValidationError, model_validator
@@ -21,6 +19,7 @@ from schemas.aws_kms import AwsSettings
 from schemas.documents import Value
 from schemas.errors import UsageError
 from schemas.seals import label
+from schemas.toml import read_toml
 from schemas.vault import VaultSettings
 
 
@@ -36,13 +35,6 @@ class KeyService(Value):
             raise ValueError("write one table, [aws] or [vault]")
         return self
 
-    @property
-    def aws_settings(self) -> AwsSettings:
-        """Of AWS, where there is no other service."""
-        if self.aws is None:
-            raise ValueError("no [aws] table")
-        return self.aws
-
 
 def read_service(path: Path) -> KeyService:
     """A key service from a TOML file.
@@ -51,12 +43,8 @@ def read_service(path: Path) -> KeyService:
         UsageError: the file cannot be read, or lists every mistake by its place.
     """
     try:
-        return KeyService.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(f"{label(path)}: {os.strerror(error.errno or 0)}; name a readable TOML file") from None
+        return KeyService.model_validate(read_toml(path, "TOML"))
     except ValidationError as error:
         found = error.errors(include_input=False, include_url=False, include_context=False)
         said = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}" for item in found)
         raise UsageError(f"{label(path)}: {len(found)} mistakes: {said}") from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"{label(path)}: not valid TOML; mend it") from None

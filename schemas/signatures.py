@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from schemas.build_keys import keys_path
-from schemas.canonical import MAX_JSON_BYTES
+from schemas.documents import document_content
 from schemas.folders import Build
 from schemas.manifests import COMMITTED_FILE, VIEWS_FOLDER
-from schemas.seals import label, opened
+from schemas.seals import label
 from schemas.signing import PublicKey, payload_of, require_signature
 
 
@@ -20,13 +18,8 @@ def verify_signatures(build: Build, key: PublicKey) -> int:
     """
     beside = [build.folder / COMMITTED_FILE, *(build.folder / VIEWS_FOLDER / f"{code}.json" for code in build.codes)]
     for path in beside:
-        require_signature(path, _content(path), [key])
+        require_signature(path, document_content(path), [key])
     within = [keys_path(build.folder, code) for code in build.codes]
     for path in within:
-        payload_of(_content(path), [key], label(path))
+        payload_of(document_content(path), [key], label(path))
     return len(beside) + len(within)
-
-
-def _content(path: Path) -> bytes:
-    with opened(path) as file:
-        return file.read(MAX_JSON_BYTES + 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from schemas.access import Access
 from schemas.audit_logs import heads_of, rank_log
-from schemas.documents import document_bytes, write_document
+from schemas.documents import write_document
 from schemas.errors import DataError, TemporaryError
 from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
 from schemas.seals import seal_file
@@ -59,8 +59,9 @@ def seal_run(run: Path, manifest: RunManifest, access: Access | None) -> None:
     if access is not None:
         rank_log(run, 0, access).append("score", manifest.run_id, "done")
         manifest = manifest.model_copy(update={"audit": heads_of(run)})
-        access.sign(path, document_bytes(manifest), replace=True)
-    write_document(path, manifest, replace=True)
+        access.publish_beside(path, manifest)
+    else:
+        write_document(path, manifest, replace=True)
 
 
 def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from schemas.errors import AccessDeniedError
 from schemas.folders import Build
 from schemas.partials import PartialFile
+from scoring.blocks import Audited
 from scoring.sync import ControlPlane
 
 # Ranks that may read a department, by its code.
@@ -30,13 +31,15 @@ def share_of(found: Sequence[PartialFile], rank: int, readers: Readers) -> list[
     return share
 
 
-def require_readers(readers: Readers, codes: Collection[str]) -> None:
-    """Every department was read by some rank.
+def require_readers(readers: Readers, codes: Collection[str], *, audited: Audited) -> None:
+    """Every department was read by some rank; each that was not is noted.
 
     Raises:
         AccessDeniedError: lists the others by code.
     """
     lacking = sorted(code for code in codes if not readers[code])
+    for code in lacking:
+        audited("refuse", code, "denied")
     if lacking:
         raise AccessDeniedError(
             f"{len(lacking)} departments lack a principal who may score them: {', '.join(lacking)}; what is scored is "

@@ -110,18 +110,12 @@ def run_rank(
             mine = assign(todo, identity.num_ranks, lambda key: readers[key.department])[identity.rank]
             _score(rank, build, session, ledger=ledger, work={key: todo[key] for key in mine})
             status.say("waiting")
-            _require_readers(rank, readers, {key.department for key in expected})
+            require_readers(readers, {key.department for key in expected}, audited=rank.audited)
             manifest = finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
             if rank.leads:
                 seal_run(run, manifest, access)
             plane.wait_for_all("sealed")
             return manifest
-
-
-def _require_readers(rank: Rank, readers: Readers, codes: set[str]) -> None:
-    for code in sorted(code for code in codes if not readers[code]):
-        rank.audited("refuse", code, "denied")
-    require_readers(readers, codes)
 
 
 def finished_run(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from schemas.audit_chain import AuditChain
     from schemas.audit_events import AuditHead
 
-AUDIT_FOLDER = "audit"
 _HEAD = re.compile(r"(?P<num_events>[0-9]{1,18}):(?P<sha256>[0-9a-f]{64})", re.ASCII)
 
 
@@ -69,6 +68,7 @@ def verify(path: Path, *, head: AuditHead | None, as_json: bool, verbose: int) -
 def _logs_of(path: Path) -> dict[str, Path]:
     """Logs by the names that the result has for them."""
     from schemas.errors import IntegrityError
+    from schemas.manifests import AUDIT_FOLDER
     from schemas.seals import label
 
     if not path.is_dir():

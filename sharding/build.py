@@ -25,7 +25,7 @@ from sharding.permit import withdraw
 from sharding.plan import make_plan
 from sharding.preparation import Prepared, Request, prepare
 from sharding.scan import scan_block
-from sharding.scratch import read_receipt, receipt_path
+from sharding.scratch import Scratch, read_receipt, receipt_path
 from sharding.scratch_documents import Plan, ShardReceipt, Survey
 from sharding.scratch_folders import clear, clear_abandoned, is_there, make_folder
 from sharding.shards import write_shard
@@ -129,31 +129,31 @@ def _make_build(request: Request, prepared: Prepared, folder: Path) -> None:
 
 
 def _commit(prepared: Prepared, plan: Plan, folder: Path, source: KeySource | None) -> None:
-    _check_shards(prepared, plan, folder)
-    keys = keys_of(source, prepared.policy_digest, plan, scratch=prepared.scratch)
+    receipts = [_receipt(prepared.scratch, shard.shard_id, folder) for shard in plan.shards]
+    keys = keys_of(source, prepared.policy_digest, receipts, scratch=prepared.scratch)
     manifest = make_manifest(
         prepared.identity,
         plan,
         sealed=prepared.sealed,
         settings=prepared.recognised.settings,
-        scratch=prepared.scratch,
+        shards=[receipt.entry for receipt in receipts],
         keys=keys,
     )
     commit_build(folder, manifest, plan, keys)
 
 
-def _check_shards(prepared: Prepared, plan: Plan, folder: Path) -> None:
-    """Each file is the one that its receipt vouches for: of two tries the later receipt may be of the earlier file.
+def _receipt(scratch: Scratch, shard_id: str, folder: Path) -> ShardReceipt:
+    """The receipt of a shard's file, which it vouches for: of two tries the later one may be of the earlier file.
 
     Raises:
-        TemporaryError: one is not; its receipt is gone, so that it is written again.
+        TemporaryError: it is of another file; it is gone then, so that the shard is written again.
     """
-    for shard in plan.shards:
-        marker = prepared.scratch.shard(shard.shard_id)
-        receipt = read_receipt(prepared.scratch, marker, ShardReceipt)
-        if not is_intact(folder / receipt.entry.path, receipt.entry.seal):
-            receipt_path(marker).unlink(missing_ok=True)
-            raise TemporaryError(f"{shard.shard_id}: two workers wrote it at once; run the command again")
+    marker = scratch.shard(shard_id)
+    receipt = read_receipt(scratch, marker, ShardReceipt)
+    if not is_intact(folder / receipt.entry.path, receipt.entry.seal):
+        receipt_path(marker).unlink(missing_ok=True)
+        raise TemporaryError(f"{shard_id}: two workers wrote it at once; run the command again")
+    return receipt
 
 
 def _codes(plan: Plan) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from schemas.access import Access, KeySource
 from schemas.audit_events import AuditHead
 from schemas.audit_logs import corpus_log, heads_of
 from schemas.build_keys import DepartmentKeys, keys_path, results_context, shard_context
-from schemas.documents import Document, document_bytes, write_document
+from schemas.documents import Document, write_document
 from schemas.errors import AccessDeniedError, IntegrityError, TemporaryError
 from schemas.folders import BUILD_ID
 from schemas.keys import WrappedKey
@@ -25,6 +25,7 @@ from schemas.manifests import (
     Commit,
     DepartmentView,
     InputFile,
+    ShardEntry,
     ShardProof,
 )
 from schemas.names import sealed_name
@@ -44,7 +45,7 @@ from sharding.config import ShardingSettings
 from sharding.identity import RecordKey
 from sharding.phi import scanner_version
 from sharding.phi_ledger import sum_of_phi
-from sharding.scratch import Scratch, read_receipt
+from sharding.scratch import Scratch
 from sharding.scratch_documents import Plan, ResultsKeys, ShardReceipt
 from sharding.survey import SealedFile
 
@@ -105,7 +106,9 @@ class Keys:
     shards: dict[str, WrappedKey]
 
 
-def keys_of(source: KeySource | None, policy_digest: str | None, plan: Plan, *, scratch: Scratch) -> Keys | None:
+def keys_of(
+    source: KeySource | None, policy_digest: str | None, receipts: Iterable[ShardReceipt], *, scratch: Scratch
+) -> Keys | None:
     """The keys of a build whose shards are all written; None for one in the clear.
 
     Raises:
@@ -113,7 +116,6 @@ def keys_of(source: KeySource | None, policy_digest: str | None, plan: Plan, *, 
     """
     if source is None or policy_digest is None:
         return None
-    receipts = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt) for shard in plan.shards]
     wrapped = {receipt.entry.shard_id: receipt.wrapped for receipt in receipts if receipt.wrapped is not None}
     access, drawn = source.open(), scratch.read_document(scratch.results_keys(), ResultsKeys)
     rewrap, build_id = access.keys.rewrap, scratch.build_id
@@ -131,11 +133,10 @@ def make_manifest(
     *,
     sealed: Sequence[SealedFile],
     settings: ShardingSettings,
-    scratch: Scratch,
+    shards: Sequence[ShardEntry],
     keys: Keys | None = None,
 ) -> BuildManifest:
-    """What the build says of itself, from the plan and the receipts of its shards."""
-    shards = [read_receipt(scratch, scratch.shard(shard.shard_id), ShardReceipt).entry for shard in plan.shards]
+    """What the build says of itself, from the plan and what was written of it."""
     return BuildManifest(
         build_id=identity.build_id,
         exactppl_version=VERSION,
@@ -161,7 +162,7 @@ def make_manifest(
         multiset_digest=plan.multiset_digest,
         content_digest=shards_digest(shards),
         departments=department_entries(shards),
-        shards=shards,
+        shards=list(shards),
     )
 
 
@@ -246,16 +247,13 @@ def _department_keys(manifest: BuildManifest, view: DepartmentView, keys: Keys) 
         build_id=manifest.build_id,
         code=view.code,
         results=keys.results.keys[view.code],
-        results_check=keys.results.checks[view.code],
         shards={shard.shard_id: keys.shards[shard.shard_id] for shard in view.shards},
     )
 
 
 def _write(path: Path, document: Document, keys: Keys | None) -> Seal:
-    """Publish a document, its signature first, so that nobody finds it without."""
-    if keys:
-        keys.access.sign(path, document_bytes(document), replace=True)
-    return write_document(path, document, replace=True)
+    """Publish a document, with its signature if the build has keys."""
+    return keys.access.publish_beside(path, document) if keys else write_document(path, document, replace=True)
 
 
 def _check_no_strays(folder: Path, manifest: BuildManifest, *, is_signed: bool) -> None:

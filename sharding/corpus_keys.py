@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from schemas.access import KeySource
+from schemas.access import Access, KeySource
 from schemas.build_keys import results_context
 from schemas.ciphers import key_check
 from schemas.console import notice
@@ -85,7 +85,7 @@ def department_keys(
             policy = read_corpus_policy(corpus, source.open())
             carry_out(corpus, source, policy, {*codes, *codes_of(corpus, source)})
         access = source.open()
-    drawn = _drawn(scratch, source, build_id=build_id)
+    drawn = _drawn(scratch, access, build_id)
     if drawn is not None and set(drawn.keys) == set(codes):
         return
     keys, checks, lacking = {}, {}, []
@@ -117,11 +117,10 @@ def undisturbed(corpus: Path, source: KeySource | None) -> Iterator[None]:
         yield
 
 
-def _drawn(scratch: Scratch, source: KeySource, *, build_id: str) -> ResultsKeys | None:
+def _drawn(scratch: Scratch, access: Access, build_id: str) -> ResultsKeys | None:
     """The keys that an interrupted build drew, if they still open."""
     try:
         found = scratch.read_document(scratch.results_keys(), ResultsKeys)
-        access = source.open()
         for code, wrapped in found.keys.items():
             access.keys.decrypt(wrapped, results_context(build_id, code))
     except (IntegrityError, AccessDeniedError):

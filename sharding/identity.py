@@ -17,11 +17,11 @@ from pathlib import Path
 
 from schemas.closed import CLOSED, CLOSED_FILE, make_closed
 from schemas.errors import IntegrityError, UsageError
+from schemas.manifests import SECRET_FOLDER
 from schemas.seals import label, publish, wrapped_write
 
 KEY_BYTES = 32
 ID_BYTES = 16
-SECRET_FOLDER = "secret"  # noqa: S105 - the name of a folder
 KEY_FILE = "record-id.key"
 
 RECORD = b"xppl.record"

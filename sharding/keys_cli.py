@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from schemas.access_options import FOLDER, key_source
+from schemas.access_options import FOLDER, named_keyring
 from schemas.console import NamedPath, emit, notice, output_options
 
 if TYPE_CHECKING:
@@ -141,15 +141,11 @@ def list_keys(corpus: Path, **options: Any) -> None:
 
 
 def _begin(corpus: Path, options: dict[str, Any]) -> KeySource:
+    from schemas.access import DEFAULT_PRINCIPAL
     from schemas.logs import setup_logging
 
     setup_logging(options["verbose"])
-    source = key_source(
-        corpus.absolute(), principal=options["principal"] or "owner", keyring=options["keyring"], plaintext=False
-    )
-    if source is None:
-        raise click.UsageError("no keyring")
-    return source
+    return named_keyring(corpus.absolute(), options["principal"] or DEFAULT_PRINCIPAL, options["keyring"])
 
 
 def _codes(corpus: Path, departments: Sequence[str]) -> list[str]:

@@ -11,12 +11,13 @@ from schemas.access import KeySource
 from schemas.console import notice
 from schemas.errors import IntegrityError
 from schemas.folders import current_build_id, open_build
+from schemas.manifests import SECRET_FOLDER
 from schemas.seals import label
 from sharding.cluster import ClusterOptions
 from sharding.commit import Identity, has_builds, identify
 from sharding.config import ShardingSettings
 from sharding.corpus_keys import ready_keys
-from sharding.identity import KEY_FILE, SECRET_FOLDER, RecordKey, corpus_key_path, load_key, make_key
+from sharding.identity import KEY_FILE, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, find_files
 from sharding.phi import require_presidio
 from sharding.recognition import Recognised, notices_of, recognise

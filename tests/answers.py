@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
+
+from tests.http_servers import serving
 
 
 @dataclass
@@ -47,12 +48,5 @@ def answering() -> Iterator[Answers]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        answers.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield answers
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as answers.port:
+        yield answers

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines import ROOT, environment
+from tests.pipelines import stage
 
 TEXT, RAW_ID, WARD, PATIENT = (f"zqx-canary-{word}-marker" for word in ("note", "ident", "ward", "patient"))
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--patient", "mrn"]
@@ -27,22 +25,6 @@ def rows(num_rows: int) -> list[dict[str, str | None]]:
         }
         for number in range(num_rows)
     ]
-
-
-def typed(*arguments: object, code: int | None = 0) -> str:
-    """What a command says on both streams; ``code`` None if any will do."""
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-        env=environment(),
-    )
-    assert code is None or done.returncode == code, done.stdout[-2000:]
-    return done.stdout
 
 
 def marked(said: list[str], folders: list[Path]) -> list[str]:
@@ -74,19 +56,19 @@ def test_markers_come_out_nowhere(tiny_llama: Path, tmp_path: Path) -> None:
     build = ["sharding", "build", "-vv", *MAPPING, "--workers", "1", "--target-tokens", "4000"]
 
     bad = [inputs / "bad.csv", inputs / "bad.parquet", inputs / "conflict.jsonl"]
-    said += [typed(*build, path, "--out", tmp_path / f"of-{path.stem}-{path.suffix[1:]}", code=65) for path in bad]
-    said.append(typed("sharding", "plan", "-vv", *MAPPING, "--workers", "1", good, "--out", corpus, "--max-rejects", 9))
+    said += [stage(*build, path, "--out", tmp_path / f"of-{path.stem}-{path.suffix[1:]}", code=65) for path in bad]
+    said.append(stage("sharding", "plan", "-vv", *MAPPING, "--workers", "1", good, "--out", corpus, "--max-rejects", 9))
     plan_only = marked([], [corpus])
-    said.append(typed(*build, good, "--out", corpus, "--max-rejects", "9"))
-    said.append(typed("sharding", "keys", "grant", corpus, "node"))
-    said.append(typed("sharding", "inspect", "-vv", corpus))
-    said.append(typed("sharding", "verify", "-vv", "--deep", corpus))
+    said.append(stage(*build, good, "--out", corpus, "--max-rejects", "9"))
+    said.append(stage("sharding", "keys", "grant", corpus, "node"))
+    said.append(stage("sharding", "inspect", "-vv", corpus))
+    said.append(stage("sharding", "verify", "-vv", "--deep", corpus))
     score = ["scoring", "run", "-vv", corpus, "--model", tiny_llama, "--out", run, "--threads-per-rank", 1]
-    said.append(typed(*score, "--principal", "node", code=77))
-    said.append(typed(*score, "--max-quarantined", 1))
+    said.append(stage(*score, "--principal", "node", code=77))
+    said.append(stage(*score, "--max-quarantined", 1))
     (run / "run.json").write_bytes((run / "run.json").read_bytes().replace(b'"build_id"', b'"built_id"'))
-    said.append(typed("aggregate", "verify", "-vv", corpus, run, code=None))
-    said += [typed(stage, "--help") for stage in ("sharding", "scoring", "aggregate")]
+    said.append(stage("aggregate", "verify", "-vv", corpus, run, code=None))
+    said += [stage(name, "--help") for name in ("sharding", "scoring", "aggregate")]
 
     assert plan_only == []
     assert marked(said, [corpus, run, *(path for path in tmp_path.glob("*-*") if path.is_dir())]) == []
@@ -97,11 +79,11 @@ def test_reports_name_no_department_and_no_id(tiny_llama: Path, tmp_path: Path) 
     """Unless names are asked for: then they stand in the report, and the report says so."""
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(60)))
     corpus, run = tmp_path / "corpus", tmp_path / "run"
-    typed("sharding", "build", tmp_path / "in.jsonl", *MAPPING, "--out", corpus, "--workers", "1")
-    typed("scoring", "run", corpus, "--model", tiny_llama, "--out", run, "--threads-per-rank", 1)
+    stage("sharding", "build", tmp_path / "in.jsonl", *MAPPING, "--out", corpus, "--workers", "1")
+    stage("scoring", "run", corpus, "--model", tiny_llama, "--out", run, "--threads-per-rank", 1)
 
-    said = typed("aggregate", "report", "-vv", corpus, run, "--out", tmp_path / "report")
-    named = typed("aggregate", "report", corpus, run, "--out", tmp_path / "named", "--department-names")
+    said = stage("aggregate", "report", "-vv", corpus, run, "--out", tmp_path / "report")
+    named = stage("aggregate", "report", corpus, run, "--out", tmp_path / "named", "--department-names")
 
     assert marked([said], [tmp_path / "report", run]) == []
     assert WARD in named

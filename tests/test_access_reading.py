@@ -176,9 +176,8 @@ def test_a_revoked_principal_is_out_and_what_it_built_stays(tmp_path: Path, sche
     policy = read_corpus_policy(secured.corpus, owner.open())
     codes = codes_of(secured.corpus, owner)
     carry_out(secured.corpus, owner, with_grant(policy, "second", Grant(build=True, administer=True)), codes)
-    secured.access("second").sign(
-        secured.opened().folder / "COMMITTED", (secured.opened().folder / "COMMITTED").read_bytes(), replace=True
-    )
+    committed = secured.opened().folder / "COMMITTED"
+    secured.access("second").sign(committed, committed.read_bytes())
 
     carry_out(secured.corpus, owner, with_grant(policy, "north", None), codes)
     rotate(secured.corpus, owner, codes, retire=True)

@@ -160,7 +160,7 @@ def test_a_node_cannot_sign_a_build(copied: tuple[Secured, Path]) -> None:
     secured, _ = copied
     path = secured.opened().folder / "COMMITTED"
     node = secured.access("north")
-    node.sign(path, path.read_bytes(), replace=True)
+    node.sign(path, path.read_bytes())
 
     with pytest.raises(IntegrityError, match="no valid signature by a trusted key"):
         secured.opened()

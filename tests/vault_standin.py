@@ -15,14 +15,16 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Lock
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tests.http_servers import serving
 
 ROOT_TOKEN = "hvs.root"
 CAPABILITIES = {"POST": "update", "GET": "read", "DELETE": "delete"}
@@ -226,12 +228,5 @@ def vault_standin() -> Iterator[VaultStandIn]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        standin.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield standin
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as standin.port:
+        yield standin
