@@ -109,10 +109,16 @@ def administration_for(source: KeySource, policy: Policy, service: KeyService | 
 
 
 def codes_of(corpus: Path, source: KeySource) -> list[str]:
-    """Of the departments that have keys: those in the administrator's keyring, and those of all builds."""
+    """Of the departments that have all their keys: in the administrator's keyring, or in a build."""
     keks = read_keyring(keyring_path(source.folder, source.principal)).keks
-    found = {code for build in corpus.glob(f"{BUILDS_FOLDER}/b-*") for code in codes_with_keys(build)}
-    return sorted(({kek_id.partition("/")[0] for kek_id in keks} | found) - {SCRATCH})
+    named = {kek_id.partition("/")[0] for kek_id in keks} - {SCRATCH}
+    whole = {code for code in named if all(kek_of(code, purpose) in keks for purpose in PURPOSES)}
+    return sorted(whole | codes_of_builds(corpus))
+
+
+def codes_of_builds(corpus: Path) -> set[str]:
+    """Of the departments that a build of the corpus has wrapped keys for."""
+    return {code for build in corpus.glob(f"{BUILDS_FOLDER}/b-*") for code in codes_with_keys(build)}
 
 
 def require_administrator(policy: Policy, principal: str) -> None:

@@ -17,13 +17,19 @@ from schemas.access import Access, KeySource
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.folders import Build, open_build
 from schemas.granting import carry_out, codes_of, read_corpus_policy
+from schemas.keys import PURPOSES, kek_of
+from schemas.keys_local import LocalAdministration
 from schemas.manifests import ShardEntry
 from schemas.parquet import open_parquet
 from schemas.policy import Grant, Policy
 from schemas.rotation import rotate
 from schemas.shard_files import read_shard
 from schemas.verification import verify_build
-from tests.secured import DEPARTMENTS, GRANTS, Secured, make_secured
+from sharding.build import build_corpus
+from sharding.corpus_keys import ready_keys
+from sharding.identity import load_key
+from tests.builds import request, some_rows, write_rows
+from tests.secured import DEPARTMENTS, GRANTS, POLICY, Secured, make_secured
 
 ROOT = Path(__file__).parents[1]
 
@@ -188,6 +194,27 @@ def test_a_revoked_principal_is_out_and_what_it_built_stays(tmp_path: Path, sche
     stale = replace(build, keys=replace(build.keys, access=replace(old, builders=build.keys.access.builders)))
     with pytest.raises(AccessDeniedError, match="version 2 is not in the keyring of north"):
         read_shard(stale, shard_of(build, secured.code_of[DEPARTMENTS[0]]))
+
+
+def test_keys_that_a_killed_builder_left_half_made_are_finished(tmp_path: Path, scheduler: str) -> None:
+    """The next build makes what is absent, and hands out what was not."""
+    source = write_rows(tmp_path / "rows.jsonl", some_rows(12, departments=DEPARTMENTS))
+    (tmp_path / "policy.toml").write_text(POLICY)
+    corpus = tmp_path / "corpus"
+    asked = request([source], corpus, scheduler)
+    key, keys = load_key(tmp_path / "test.key"), KeySource(corpus / "secret" / "keyring", "owner")
+    ready_keys(corpus, keys, tmp_path / "policy.toml", key)
+    administration = LocalAdministration(keys.folder, "owner")
+    administration.make_kek(kek_of(key.department_code(DEPARTMENTS[0]), "text"))
+    for name in DEPARTMENTS[1:]:
+        for purpose in PURPOSES:
+            administration.make_kek(kek_of(key.department_code(name), purpose))
+
+    build, _ = build_corpus(replace(asked, keys=keys))
+
+    assert verify_build(build, deep=True)["records"] == 12
+    node = open_build(corpus, KeySource(keys.folder, "north").open())
+    assert [node.may_score(key.department_code(name)) for name in DEPARTMENTS] == [True] * 3 + [False] * 3
 
 
 def with_grant(policy: Policy, principal: str, grant: Grant | None) -> Policy:
