@@ -257,7 +257,11 @@ RankState = Literal["starting", "scoring", "waiting", "done", "stopped", "failed
 
 
 class RankStatus(Document):
-    """What one rank was last doing; times are UTC seconds since the epoch."""
+    """What one rank was last doing; times are UTC seconds since the epoch.
+
+    ``num_tokens`` were computed; ``num_repeated`` records had the tokens of another record of this rank, and
+    ``num_cached`` those of an earlier run.
+    """
 
     kind = "exactppl.rank-status"
 
@@ -270,5 +274,7 @@ class RankStatus(Document):
     num_blocks_done: int = Field(ge=0)
     num_blocks_planned: int = Field(ge=0)
     num_tokens: int = Field(ge=0)
+    num_repeated: int = Field(default=0, ge=0)
+    num_cached: int = Field(default=0, ge=0)
     started_at: float
     updated_at: float

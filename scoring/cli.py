@@ -59,6 +59,10 @@ def cli() -> None:
 @model_options
 @click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Silence after which a rank is lost. Default: 300.")
+@click.option("--dedup/--no-dedup", default=None, help="Compute equal records of a department once. Default: on.")
+@click.option(
+    "--cache", type=FOLDER, metavar="DIR", help="Take losses of equal records from earlier runs, add new ones."
+)
 @click.option("--limit-blocks", type=int, metavar="N", help="Score the first N blocks only; marked in every output.")
 @access_options(ACCEPT_PLAINTEXT)
 @output_options
@@ -159,5 +163,7 @@ def _status_line(status: RankStatus) -> str:
     rate = status.num_tokens / seconds if seconds > 0 else 0.0
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
     blocks = f"{status.num_blocks_done} of {status.num_blocks_planned} blocks, {rate:,.0f} tokens/s"
+    recalled = f", {status.num_repeated:,} repeated and {status.num_cached:,} cached records not computed again"
     message = f": {status.message}" if status.message else ""
-    return f"rank {status.rank}: {status.state}, {blocks}{code}{message}"
+    shown = recalled if status.num_repeated or status.num_cached else ""
+    return f"rank {status.rank}: {status.state}, {blocks}{shown}{code}{message}"

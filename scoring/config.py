@@ -35,6 +35,8 @@ class ScoringSettings(Settings):
         tile_rows: 1 puts each row in a tile of its own, for devices where neighbours change a row's bits.
         max_quarantined: Share of records with a NaN or infinite loss above which the run fails.
         timeout: Seconds without a sign of life after which a rank is called lost.
+        dedup: Compute equal token sequences of a department once; no bit depends on it.
+        cache: Folder of losses of earlier runs, which are taken where all that they depend on is the same.
         limit_blocks: Score only the first blocks, in the order of shard and block; marked in every output.
     """
 
@@ -50,7 +52,15 @@ class ScoringSettings(Settings):
     tile_rows: Literal["auto", "1"] = "auto"
     max_quarantined: float = Field(default=0.001, ge=0, le=1)
     timeout: float = Field(default=300, gt=0)
+    dedup: bool = True
+    cache: Path | None = None
     limit_blocks: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _cache_needs_dedup(self) -> ScoringSettings:
+        if self.cache is not None and not self.dedup:
+            raise ValueError("cache needs dedup: what is taken from it is not computed again either")
+        return self
 
     @model_validator(mode="after")
     def _stride_fits(self) -> ScoringSettings:

@@ -1,27 +1,26 @@
-"""From blocks of text to blocks of losses: encode, cut into rows, pool rows over blocks, compute tiles, gather.
+"""From blocks of encoded records to blocks of losses: cut into rows, pool rows over blocks, compute tiles, gather.
 
 Rows of any block may share a tile, so tiles stay full; a block is handed out as soon as its last row is done. When too
-many blocks are open, the pools are drained into tiles with dummy rows, which bounds memory and the work that a kill can
-cost. Nothing here depends on which rank scores a block, or beside which others.
+much is open, the tiles that the oldest block waits for are run with dummy rows, which bounds memory and the work that a
+kill can cost. Nothing here depends on which rank scores a block, or beside which others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from schemas.partials import BlockKey
-from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
+from schemas.tables import STATUS_NO_TOKENS, STATUS_SCORED
+from scoring.sequences import Losses, Memory, SequenceKey, SequenceScore, losses_of, sequence_key
 from scoring.tiles import Row, RowPools, TileFunction, TileMenu
-from scoring.tokens import Encoded, Encoder
+from scoring.tokens import Encoded
 from scoring.windows import windows
 
-MAX_OPEN_BLOCKS = 32
-ENCODE_BATCH = 64
+MAX_OPEN_BLOCKS = 64
+MAX_OPEN_TOKENS = 1 << 18
+
+Scored = Iterator[tuple[BlockKey, list["RecordResult"]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,21 @@ class Windowing:
 
     max_length: int
     stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How token ids become losses.
+
+    Attributes:
+        windowing: How records are cut.
+        menu: Tile shapes.
+        compute: Runs one tile.
+    """
+
+    windowing: Windowing
+    menu: TileMenu
+    compute: TileFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +59,36 @@ class RecordResult:
 
 
 @dataclass(slots=True)
-class RecordState:
-    """A record whose rows are being computed."""
-
-    index: int
-    block: OpenBlock
-    encoded: Encoded
-    losses: list[NDArray[np.float64]] = field(default_factory=list)
-    num_windows: int = 0
-    num_pending: int = 0
-    is_cut: bool = False
-
-
-@dataclass(slots=True)
 class OpenBlock:
     """A block some of whose records are not done."""
 
     key: BlockKey
     results: list[RecordResult | None]
     num_open: int
+    num_positions: int
+
+    def close(self, index: int, encoded: Encoded, score: SequenceScore) -> None:
+        """Set the result of one record."""
+        self.results[index] = _result(encoded, score)
+        self.num_open -= 1
+
+
+@dataclass(slots=True)
+class OpenSequence:
+    """A sequence whose rows are being computed, and the records that wait for it."""
+
+    key: SequenceKey
+    losses: Losses
+    waiting: list[tuple[OpenBlock, int, Encoded]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """One window of one record, waiting for its tile."""
+    """One window of one sequence, waiting for its tile; ``first_target`` is the number of its first scored target."""
 
-    record: RecordState
+    sequence: OpenSequence
     row: Row
+    first_target: int
 
     @property
     def num_inputs(self) -> int:
@@ -80,104 +97,123 @@ class PendingRow:
 
 
 def score_blocks(
-    blocks: Iterable[tuple[BlockKey, Sequence[str]]],
-    *,
-    encoder: Encoder,
-    windowing: Windowing,
-    menu: TileMenu,
-    compute: TileFunction,
-) -> Iterator[tuple[BlockKey, list[RecordResult]]]:
-    """Score blocks of texts.
+    blocks: Iterable[tuple[BlockKey, Sequence[Encoded]]], method: Method, *, memory: Memory | None = None
+) -> Scored:
+    """Score blocks of records.
 
     Args:
         blocks: Read lazily, one at a time.
-        encoder: Text to ids.
-        windowing: How long records are cut.
-        menu: Tile shapes.
-        compute: Runs one tile.
+        method: How.
+        memory: Finished sequences, so that equal ones of a department are computed once; None computes each record.
 
     Yields:
-        Each block once, in the order in which they are done, with its records in the order of the texts.
+        Each block once, in the order in which they are done, with its records in the order in which they came.
     """
-    pools: RowPools[PendingRow] = RowPools(menu)
-    open_blocks: dict[BlockKey, OpenBlock] = {}
-    for key, texts in blocks:
-        block = open_blocks[key] = OpenBlock(key, [None] * len(texts), len(texts))
-        for row in _rows_of_block(block, texts, encoder, windowing):
-            tile = pools.push(row)
-            if tile:
-                _run_tile(tile, compute)
-                yield from _take_finished(open_blocks)
-        if len(open_blocks) > MAX_OPEN_BLOCKS:
-            yield from _drain(pools, open_blocks, compute)
-        yield from _take_finished(open_blocks)
-    yield from _drain(pools, open_blocks, compute)
+    engine = _Engine(method, memory)
+    for key, records in blocks:
+        yield from engine.add(key, records)
+    yield from engine.finish()
 
 
-def _drain(
-    pools: RowPools[PendingRow], open_blocks: dict[BlockKey, OpenBlock], compute: TileFunction
-) -> Iterator[tuple[BlockKey, list[RecordResult]]]:
-    for tile in pools.drain():
-        _run_tile(tile, compute)
-        yield from _take_finished(open_blocks)
+class _Engine:
+    """Blocks, sequences and rows that are open."""
+
+    def __init__(self, method: Method, memory: Memory | None) -> None:
+        self._method, self._memory = method, memory
+        self._pools: RowPools[PendingRow] = RowPools(method.menu)
+        self._blocks: dict[BlockKey, OpenBlock] = {}
+        self._sequences: dict[SequenceKey, OpenSequence] = {}
+
+    def add(self, key: BlockKey, records: Sequence[Encoded]) -> Scored:
+        """Take a block, and hand out those that are done."""
+        num_positions = sum(len(record.positions) for record in records)
+        block = self._blocks[key] = OpenBlock(key, [None] * len(records), len(records), num_positions)
+        for index, record in enumerate(records):
+            for row in self._rows(block, index, record):
+                tile = self._pools.push(row)
+                if tile:
+                    self._run(tile)
+                    yield from self._take_finished()
+        yield from self._take_finished()
+        while self._has_too_much_open():
+            self._run_oldest()
+            yield from self._take_finished()
+
+    def finish(self) -> Scored:
+        """Run what waits, and hand out the rest."""
+        for tile in self._pools.drain():
+            self._run(tile)
+            yield from self._take_finished()
+
+    def _rows(self, block: OpenBlock, index: int, record: Encoded) -> Iterator[PendingRow]:
+        num_targets = max(len(record.positions) - 1, 0)
+        if not num_targets:
+            block.close(index, record, losses_of(0).score())
+            return
+        key = sequence_key(block.key.department, record.positions)
+        known = self._memory.find(key) if self._memory else None
+        if known is not None:
+            block.close(index, record, known)
+            return
+        sequence = self._sequences.get(key) if self._memory else None
+        if sequence is None:
+            sequence = OpenSequence(key, losses_of(num_targets))
+            sequence.waiting.append((block, index, record))
+            if self._memory:
+                self._sequences[key] = sequence
+            yield from self._windows(sequence, record)
+        elif self._memory:
+            self._memory.join()
+            sequence.waiting.append((block, index, record))
+
+    def _windows(self, sequence: OpenSequence, record: Encoded) -> Iterator[PendingRow]:
+        positions, windowing = record.positions, self._method.windowing
+        for window in windows(len(positions), max_length=windowing.max_length, stride=windowing.stride):
+            stop, first_target = window.start + window.num_inputs, window.start + window.num_context
+            sequence.losses.num_windows += 1
+            row = Row(
+                inputs=positions[window.start : stop],
+                targets=positions[first_target + 1 : stop + 1],
+                num_context=window.num_context,
+            )
+            yield PendingRow(sequence, row, first_target)
+
+    def _run(self, tile: tuple[int, list[PendingRow]]) -> None:
+        length, pending = tile
+        for item, losses in zip(pending, self._method.compute(length, [item.row for item in pending]), strict=True):
+            item.sequence.losses.put(item.first_target, losses)
+            if not item.sequence.losses.num_missing:
+                self._close(item.sequence)
+
+    def _close(self, sequence: OpenSequence) -> None:
+        score = sequence.losses.score()
+        for block, index, record in sequence.waiting:
+            block.close(index, record, score)
+        if self._memory:
+            self._memory.keep(sequence.key, score)
+            self._sequences.pop(sequence.key, None)
+
+    def _take_finished(self) -> Scored:
+        for key in [key for key, block in self._blocks.items() if not block.num_open]:
+            results = self._blocks.pop(key).results
+            yield key, [result for result in results if result is not None]
+
+    def _has_too_much_open(self) -> bool:
+        num_positions = sum(block.num_positions for block in self._blocks.values())
+        return len(self._blocks) > MAX_OPEN_BLOCKS or num_positions > MAX_OPEN_TOKENS
+
+    def _run_oldest(self) -> None:
+        """Run every tile that the oldest block waits for, full or not."""
+        oldest = next(iter(self._blocks.values()))
+        for tile in self._pools.drain(lambda row: any(block is oldest for block, _, _ in row.sequence.waiting)):
+            self._run(tile)
 
 
-def _take_finished(open_blocks: dict[BlockKey, OpenBlock]) -> Iterator[tuple[BlockKey, list[RecordResult]]]:
-    for key in [key for key, block in open_blocks.items() if not block.num_open]:
-        results = open_blocks.pop(key).results
-        yield key, [result for result in results if result is not None]
-
-
-def _rows_of_block(
-    block: OpenBlock, texts: Sequence[str], encoder: Encoder, windowing: Windowing
-) -> Iterator[PendingRow]:
-    for start in range(0, len(texts), ENCODE_BATCH):
-        encoded = encoder.encode(texts[start : start + ENCODE_BATCH])
-        for index, item in enumerate(encoded, start):
-            yield from _rows_of_record(RecordState(index, block, item), windowing)
-
-
-def _rows_of_record(record: RecordState, windowing: Windowing) -> Iterator[PendingRow]:
-    positions = record.encoded.positions
-    for window in windows(len(positions), max_length=windowing.max_length, stride=windowing.stride):
-        stop = window.start + window.num_inputs
-        record.num_windows += 1
-        record.num_pending += 1
-        row = Row(
-            inputs=positions[window.start : stop],
-            targets=positions[window.start + window.num_context + 1 : stop + 1],
-            num_context=window.num_context,
-        )
-        yield PendingRow(record, row)
-    record.is_cut = True
-    _close_if_done(record)
-
-
-def _run_tile(tile: tuple[int, list[PendingRow]], compute: TileFunction) -> None:
-    length, pending = tile
-    for item, losses in zip(pending, compute(length, [item.row for item in pending]), strict=True):
-        item.record.losses.append(losses)
-        item.record.num_pending -= 1
-        _close_if_done(item.record)
-
-
-def _close_if_done(record: RecordState) -> None:
-    if record.is_cut and not record.num_pending:
-        record.block.results[record.index] = _result(record)
-        record.block.num_open -= 1
-
-
-def _result(record: RecordState) -> RecordResult:
-    encoded = record.encoded
-    losses = np.concatenate(record.losses) if record.losses else np.empty(0)
+def _result(encoded: Encoded, score: SequenceScore) -> RecordResult:
     if not encoded.num_tokens:
-        status = STATUS_NO_TOKENS
-    elif not len(losses):
-        status = STATUS_NO_SCORED_TOKENS
-    elif not np.isfinite(losses).all():
-        status = STATUS_NON_FINITE
-    else:
-        # fsum rounds the exact sum once, so neither the windows' order nor their number can move a bit.
-        total = math.fsum(losses.tolist())
-        return RecordResult(STATUS_SCORED, total, len(losses), encoded.num_words, encoded.num_bytes, record.num_windows)
-    return RecordResult(status, None, 0, 0, 0, record.num_windows)
+        return RecordResult(STATUS_NO_TOKENS, None, 0, 0, 0, score.num_windows)
+    if score.status != STATUS_SCORED:
+        return RecordResult(score.status, None, 0, 0, 0, score.num_windows)
+    return RecordResult(
+        STATUS_SCORED, score.loss_nats, score.num_tokens, encoded.num_words, encoded.num_bytes, score.num_windows
+    )

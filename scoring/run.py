@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
 from schemas.access import Access
-from schemas.audit_events import Action, Outcome
-from schemas.audit_logs import rank_log
-from schemas.console import Progress, terminates_cleanly
+from schemas.console import terminates_cleanly
 from schemas.dealing import assign
 from schemas.documents import document_bytes, read_document, write_document
 from schemas.errors import IntegrityError, UsageError
@@ -27,45 +20,23 @@ from schemas.manifests import (
     RunHeader,
     RunManifest,
 )
-from schemas.partials import BlockKey, rank_folder, write_partial
+from schemas.partials import BlockKey
 from schemas.seals import check_seal, label
 from scoring.assignment import RankIdentity, blocks_of
-from scoring.blocks import read_blocks
 from scoring.config import ScoringSettings
-from scoring.engine import score_blocks
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish, seal_run
-from scoring.partials import partial_table
+from scoring.publish import Publisher
+from scoring.rank import Rank
 from scoring.readers import Readers, agree_on_readers, require_readers, share_of
 from scoring.resume import RankLedger, clean_up, finished_partials, take_over
 from scoring.run_folder import locked_run, require_run_folder
 from scoring.session import Session, open_session
 from scoring.status import StatusFile
-from scoring.sync import ControlPlane, control_plane
-from scoring.tiles import Row, TileFunction
+from scoring.sync import control_plane
+from scoring.work import recall_of, score_share
 
 logger = logging.getLogger("scoring.run")
-
-
-@dataclass(slots=True)
-class Rank:
-    """One process of a run, with its ways to speak to the others and to people."""
-
-    folder: Path
-    identity: RankIdentity
-    plane: ControlPlane
-    status: StatusFile
-    access: Access | None = None
-
-    @property
-    def leads(self) -> bool:
-        """Rank 0 alone writes what there is once."""
-        return self.identity.rank == 0
-
-    def audited(self, action: Action, what: str, outcome: Outcome) -> None:
-        """Note an event in the rank's log; without a principal nobody could be named."""
-        if self.access is not None:
-            rank_log(self.folder, self.identity.rank, self.access).append(action, what, outcome)
 
 
 def run_rank(
@@ -108,7 +79,9 @@ def run_rank(
             ledger, missing = _resume(rank, build, session, expected, readers=readers)
             todo = {key: tokens for key, tokens in missing.items() if readers[key.department]}
             mine = assign(todo, identity.num_ranks, lambda key: readers[key.department])[identity.rank]
-            _score(rank, build, session, ledger=ledger, work={key: todo[key] for key in mine})
+            recall = recall_of(settings, build, session, rank)
+            publisher = Publisher(rank, build, session, ledger)
+            score_share(publisher, {key: todo[key] for key in mine}, recall)
             status.say("waiting")
             require_readers(readers, {key.department for key in expected}, audited=rank.audited)
             manifest = finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
@@ -201,55 +174,6 @@ def _resume(
     ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build)
     done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
-
-
-def _score(rank: Rank, build: Build, session: Session, *, ledger: RankLedger, work: dict[BlockKey, int]) -> None:
-    """Score blocks, publishing each as soon as it is done."""
-    carried: dict[BlockKey, pa.Table] = {}
-
-    def texts() -> Iterator[tuple[BlockKey, Sequence[str]]]:
-        # In the order of the shards, so that each is opened and verified once.
-        for block in read_blocks(build, sorted(work), audited=rank.audited):
-            carried[block.key] = block.carried
-            yield block.key, block.texts
-
-    status = rank.status
-    status.num_blocks_planned = len(work)
-    title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
-    with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress:
-        scored = score_blocks(
-            texts(),
-            encoder=session.encoder,
-            windowing=session.windowing,
-            menu=session.menu,
-            compute=_observed(session.compute, rank, progress),
-        )
-        for key, results in scored:
-            table = partial_table(carried.pop(key), results, session.fingerprint["compute"]["precision"])
-            partial = write_partial(
-                rank_folder(rank.folder, rank.identity.rank),
-                table,
-                run_id=session.run_id,
-                key=key,
-                results_key=build.results_key(key.department),
-            )
-            ledger.include(rank.folder, partial, run_id=session.run_id, build=build)
-            status.num_blocks_done += 1
-
-
-def _observed(compute: TileFunction, rank: Rank, progress: Progress) -> TileFunction:
-    """The tile function, with a sign of life to the other ranks and to people after each tile."""
-
-    def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
-        losses = compute(length, rows)
-        num_tokens = sum(map(len, losses))
-        rank.plane.beat()
-        rank.status.num_tokens += num_tokens
-        rank.status.say("scoring", force=False)
-        progress.advance(num_tokens)
-        return losses
-
-    return observed
 
 
 def _with_threads_of(run: Path, settings: ScoringSettings) -> ScoringSettings:

@@ -13,7 +13,7 @@ from scoring.assignment import RankIdentity
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.devices import choose_device, default_threads, device_class, set_up
-from scoring.engine import Windowing
+from scoring.engine import Method, Windowing
 from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
 from scoring.forward import make_tile_function
 from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_model
@@ -33,6 +33,11 @@ class Session:
     compute: TileFunction
     selftest: SelfTest
     fingerprint: dict[str, Any]
+
+    @property
+    def method(self) -> Method:
+        """How token ids become losses."""
+        return Method(self.windowing, self.menu, self.compute)
 
     @property
     def run_id(self) -> str:

@@ -50,6 +50,8 @@ class StatusFile:
     num_blocks_done: int = 0
     num_blocks_planned: int = 0
     num_tokens: int = 0
+    num_repeated: int = 0
+    num_cached: int = 0
     started_at: float = field(default_factory=time.time)
     written_at: float = 0.0
 
@@ -91,6 +93,8 @@ class StatusFile:
             num_blocks_done=self.num_blocks_done,
             num_blocks_planned=self.num_blocks_planned,
             num_tokens=self.num_tokens,
+            num_repeated=self.num_repeated,
+            num_cached=self.num_cached,
             started_at=self.started_at,
             updated_at=now,
         )

@@ -104,10 +104,11 @@ class RowPools(Generic[RowT]):
         waiting.append(row)
         return self._take(length) if len(waiting) == self._menu.rows_of(length) else None
 
-    def drain(self) -> Iterator[tuple[int, list[RowT]]]:
-        """Hand out what waits, in tiles that dummy rows will fill; the pools are empty afterwards."""
+    def drain(self, wanted: Callable[[RowT], bool] = lambda _: True) -> Iterator[tuple[int, list[RowT]]]:
+        """Hand out tiles in which a wanted row waits; dummy rows will fill them."""
         for length in sorted(self._waiting):
-            yield self._take(length)
+            if any(map(wanted, self._waiting[length])):
+                yield self._take(length)
 
     def _take(self, length: int) -> tuple[int, list[RowT]]:
         return length, self._waiting.pop(length)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from scoring.config import PrefixPolicy
 
+ENCODE_BATCH = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
@@ -48,10 +50,14 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Encode records; each result depends on its own text alone."""
+        starts = range(0, len(texts), ENCODE_BATCH)
+        return [record for start in starts for record in self._encode_batch(list(texts[start : start + ENCODE_BATCH]))]
+
+    def _encode_batch(self, texts: list[str]) -> list[Encoded]:
         if self.prefix_id is not None:
-            batch = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             return [self._with_prefix(text, item.ids) for text, item in zip(texts, batch, strict=True)]
-        batch = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [_without_prefix(text, item.ids, item.offsets) for text, item in zip(texts, batch, strict=True)]
 
     def _with_prefix(self, text: str, ids: list[int]) -> Encoded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from scoring.checkpoints import Checkpoint
 from scoring.config import PrefixPolicy, ScoringSettings
 from scoring.engine import RecordResult, score_blocks
 from scoring.models import load_encoder
+from scoring.sequences import Memory
 from scoring.session import Session, open_session
-from scoring.tokens import Encoder
+from scoring.tokens import Encoded, Encoder
 
 
 @contextmanager
@@ -37,13 +38,25 @@ def key_of(index: int) -> BlockKey:
     return BlockKey("d-000000000000-00000", index)
 
 
-def score(session: Session, blocks: Sequence[Sequence[str]], order: Sequence[int] | None = None) -> Any:
+def encoded(
+    encoder: Encoder, blocks: Iterable[tuple[BlockKey, Sequence[str]]]
+) -> Iterator[tuple[BlockKey, list[Encoded]]]:
+    """Blocks of texts as the engine takes them, lazily."""
+    for key, texts in blocks:
+        yield key, encoder.encode(texts)
+
+
+def score(
+    session: Session,
+    blocks: Sequence[Sequence[str]],
+    order: Sequence[int] | None = None,
+    *,
+    memory: Memory | None = None,
+) -> Any:
     """Results of each block in the order of ``blocks``, whatever the order in which they were fed and came back."""
-    fed = ((key_of(index), blocks[index]) for index in order or range(len(blocks)))
+    fed = ((key_of(index), session.encoder.encode(blocks[index])) for index in order or range(len(blocks)))
     found: dict[BlockKey, list[RecordResult]] = {}
-    for key, results in score_blocks(
-        fed, encoder=session.encoder, windowing=session.windowing, menu=session.menu, compute=session.compute
-    ):
+    for key, results in score_blocks(fed, session.method, memory=memory):
         assert key not in found
         found[key] = results
     assert found.keys() == set(map(key_of, range(len(blocks))))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.tables import STATUS_NON_FINITE, STATUS_SCORED
 from schemas.tally import ExactSum
-from scoring.engine import PendingRow, RecordResult, Windowing, score_blocks
+from scoring.engine import Method, PendingRow, RecordResult, Windowing, score_blocks
 from scoring.summary import summary, summary_lines
 from scoring.tiles import Row, TileFunction, make_menu
 from scoring.windows import windows
@@ -27,7 +27,7 @@ from tests.launches import complete
 from tests.made_runs import MadeRecord, make_build, make_run
 from tests.models import MODEL_KINDS, SENTENCES
 from tests.reference import reference_nll
-from tests.sessions import encoder_of, key_of, poisoned, score, score_texts, scoring
+from tests.sessions import encoded, encoder_of, key_of, poisoned, score, score_texts, scoring
 
 ModelOf = Callable[[str], Path]
 EIGHT = math.log(8)
@@ -49,11 +49,8 @@ def results_of(
 ) -> list[RecordResult]:
     """Score texts by a tile function; each ``~`` is one token."""
     [(_, results)] = score_blocks(
-        [(key_of(0), texts)],
-        encoder=encoder_of(model, prefix),
-        windowing=Windowing(max_length, stride),
-        menu=make_menu(max_length, tokens=64, one_row=False),
-        compute=compute,
+        encoded(encoder_of(model, prefix), [(key_of(0), texts)]),
+        Method(Windowing(max_length, stride), make_menu(max_length, tokens=64, one_row=False), compute),
     )
     return results
 
@@ -68,11 +65,8 @@ def test_mean_of_batch_means(num_blocks: int, tiny_llama: Path) -> None:
     texts = ["~", "~" * 9]
     fed = [(key_of(index), texts[index::num_blocks]) for index in range(num_blocks)]
     blocks = score_blocks(
-        fed,
-        encoder=encoder_of(tiny_llama),
-        windowing=Windowing(64, 64),
-        menu=make_menu(64, tokens=64, one_row=False),
-        compute=compute,
+        encoded(encoder_of(tiny_llama), fed),
+        Method(Windowing(64, 64), make_menu(64, tokens=64, one_row=False), compute),
     )
 
     results = [result for _, block in blocks for result in block]
@@ -140,7 +134,7 @@ def test_left_against_right_padding(model_of: ModelOf) -> None:
         texts = ["~" * 5, "~" * 60, "~" * 8, "~" * 200]
         fed = [(key_of(index), [text]) for index, text in enumerate(texts)]
         observed_results = dict(
-            score_blocks(fed, encoder=session.encoder, windowing=session.windowing, menu=session.menu, compute=observed)
+            score_blocks(encoded(session.encoder, fed), Method(session.windowing, session.menu, observed))
         )
         alone = [score_texts(session, [text]) for text in texts]
 
@@ -175,11 +169,7 @@ def test_very_long_record(tiny_llama: Path) -> None:
             return session.compute(length, rows)
 
         [(_, [result])] = score_blocks(
-            [(key_of(0), ["~" * 100_100])],
-            encoder=session.encoder,
-            windowing=session.windowing,
-            menu=session.menu,
-            compute=observed,
+            encoded(session.encoder, [(key_of(0), ["~" * 100_100])]), Method(session.windowing, session.menu, observed)
         )
 
     assert (result.status, result.num_tokens, result.num_windows) == (STATUS_SCORED, 100_100, 783)

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from schemas.partials import BlockKey
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
-from scoring.engine import MAX_OPEN_BLOCKS, RecordResult, Windowing, score_blocks
+from scoring.engine import MAX_OPEN_BLOCKS, Method, RecordResult, Windowing, score_blocks
+from scoring.recall import Recall
+from scoring.sequences import Remembered
 from scoring.session import Session
 from scoring.tiles import Row, make_menu
 from tests.models import MODEL_KINDS, SENTENCES
-from tests.sessions import encoder_of, key_of, score, score_texts, scoring
+from tests.sessions import encoded, encoder_of, key_of, score, score_texts, scoring
 
 ModelOf = Callable[[str], Path]
 NOTES = [SENTENCES[at % 6][at % 5 : 20 + 7 * at] for at in range(12)] + [" ".join(SENTENCES), "", "a", SENTENCES[0]]
@@ -132,18 +134,14 @@ def test_a_uniform_model_costs_the_same_for_every_token(
     texts = ["~" * length for length in lengths]  # each "~" is one token
 
     [(_, results)] = score_blocks(
-        [(key_of(0), texts)],
-        encoder=encoder,
-        windowing=Windowing(max_length, stride),
-        menu=make_menu(max_length, tokens=128, one_row=False),
-        compute=uniform,
+        encoded(encoder, [(key_of(0), texts)]),
+        Method(Windowing(max_length, stride), make_menu(max_length, tokens=128, one_row=False), uniform),
     )
 
     scored = [max(length - (prefix == "none"), 0) for length in lengths]
     assert [result.num_tokens for result in results] == scored
-    assert [result.loss_nats for result in results] == [
-        math.fsum([math.log(8)] * number) if number else None for number in scored
-    ]
+    for result, number in zip(results, scored, strict=True):
+        assert result.loss_nats == (pytest.approx(number * math.log(8), rel=1e-15 * number) if number else None)
 
 
 def test_a_note_without_tokens_is_skipped_with_its_reason(llama: Session, tiny_llama: Path) -> None:
@@ -174,11 +172,8 @@ def test_one_bad_loss_is_enough(bad: float, tiny_llama: Path) -> None:
         return losses
 
     [(_, results)] = score_blocks(
-        [(key_of(0), ["a" * 9, "b" * 30, "c" * 9])],
-        encoder=encoder_of(tiny_llama),
-        windowing=Windowing(16, 8),
-        menu=make_menu(16, tokens=64, one_row=False),
-        compute=compute,
+        encoded(encoder_of(tiny_llama), [(key_of(0), ["a" * 9, "b" * 30, "c" * 9])]),
+        Method(Windowing(16, 8), make_menu(16, tokens=64, one_row=False), compute),
     )
 
     assert [result.status for result in results] == [STATUS_SCORED, STATUS_NON_FINITE, STATUS_SCORED]
@@ -197,14 +192,57 @@ def test_open_blocks_are_bounded(tiny_llama: Path) -> None:
 
     found = []
     for key, results in score_blocks(
-        fed(),
-        encoder=encoder_of(tiny_llama),
-        windowing=Windowing(64, 64),
-        menu=make_menu(64, tokens=1 << 20, one_row=False),
-        compute=uniform,
+        encoded(encoder_of(tiny_llama), fed()),
+        Method(Windowing(64, 64), make_menu(64, tokens=1 << 20, one_row=False), uniform),
     ):
         waiting -= 1
         found.append((key, [result.num_tokens for result in results]))
 
     assert sorted(found) == [(key_of(index), [1 + index % 50]) for index in range(num_blocks)]
     assert most == MAX_OPEN_BLOCKS + 1
+
+
+@settings(max_examples=15)
+@given(picks=st.lists(st.integers(0, len(NOTES) - 1), max_size=40), cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_bits_do_not_depend_on_what_is_remembered(
+    picks: list[int], cuts: list[int], llama: Session, expected: list[RecordResult]
+) -> None:
+    """Notes that repeat within and across blocks have the results they have alone, however little is remembered."""
+    edges = sorted({0, *(min(cut, len(picks)) for cut in cuts), len(picks)})
+    shares = [picks[start:stop] for start, stop in pairwise(edges)] or [[]]
+
+    for memory in (None, Recall(), Recall(Remembered(max_remembered=2))):
+        blocks = score(llama, [[NOTES[at] for at in share] for share in shares], memory=memory)
+
+        assert blocks == [[expected[at] for at in share] for share in shares]
+
+
+def test_equal_notes_are_computed_once(llama: Session) -> None:
+    """Of three distinct notes in forty records only three are computed, and the others are counted as repeated."""
+    rows: list[Row] = []
+
+    def counted(length: int, tile: Sequence[Row]) -> list[NDArray[np.float64]]:
+        rows.extend(tile)
+        return llama.compute(length, tile)
+
+    recall, texts = Recall(), ([SENTENCES[0], SENTENCES[1], "a"] * 14)[:40]
+    blocks = [(key_of(index), texts[index * 8 : index * 8 + 8]) for index in range(5)]
+
+    results = dict(
+        score_blocks(encoded(llama.encoder, blocks), Method(llama.windowing, llama.menu, counted), memory=recall)
+    )
+
+    assert len(rows) == sum(result.num_windows for result in results[key_of(0)][:3])
+    assert recall.num_repeated == 37
+    assert sum(len(block) for block in results.values()) == 40
+
+
+def test_departments_share_nothing(llama: Session) -> None:
+    """An equal note of another department is computed anew: that it is equal would tell of the other's notes."""
+    recall = Recall()
+    blocks = [(BlockKey(f"d-00000000000{number}-00000", 0), [SENTENCES[0]]) for number in range(3)]
+
+    found = dict(score_blocks(encoded(llama.encoder, blocks), llama.method, memory=recall))
+
+    assert recall.num_repeated == 0
+    assert len({tuple(results) for results in found.values()}) == 1

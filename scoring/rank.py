@@ -1,0 +1,34 @@
+"""One process of a run, with its ways to speak to the others and to people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.access import Access
+from schemas.audit_events import Action, Outcome
+from schemas.audit_logs import rank_log
+from scoring.assignment import RankIdentity
+from scoring.status import StatusFile
+from scoring.sync import ControlPlane
+
+
+@dataclass(slots=True)
+class Rank:
+    """One process of a run, with its ways to speak to the others and to people."""
+
+    folder: Path
+    identity: RankIdentity
+    plane: ControlPlane
+    status: StatusFile
+    access: Access | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 alone writes what there is once."""
+        return self.identity.rank == 0
+
+    def audited(self, action: Action, what: str, outcome: Outcome) -> None:
+        """Note an event in the rank's log; without a principal nobody could be named."""
+        if self.access is not None:
+            rank_log(self.folder, self.identity.rank, self.access).append(action, what, outcome)

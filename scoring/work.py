@@ -1,0 +1,86 @@
+"""A rank's share of the work: its blocks read and encoded ahead, scored, and published behind.
+
+Reading, decrypting and encoding run in one thread, checking and writing of partials in another, both a bounded number
+of blocks away from the compute, which waits for neither unless it is the faster one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.console import Progress
+from schemas.folders import Build
+from schemas.partials import BlockKey
+from scoring.ahead import ahead
+from scoring.blocks import read_blocks
+from scoring.cache import ScoreCache, method_id_of, require_cache_folder
+from scoring.config import ScoringSettings
+from scoring.engine import score_blocks
+from scoring.publish import Publisher
+from scoring.rank import Rank
+from scoring.recall import Recall
+from scoring.session import Session
+from scoring.tiles import Row, TileFunction
+from scoring.tokens import Encoded
+
+
+def recall_of(settings: ScoringSettings, build: Build, session: Session, rank: Rank) -> Recall | None:
+    """What the settings allow a rank to recall.
+
+    Raises:
+        UsageError: the cache cannot be where it is wanted.
+    """
+    if settings.cache is None:
+        return Recall() if settings.dedup else None
+    require_cache_folder(settings.cache, build)
+    return Recall(cache=ScoreCache(settings.cache, build, method_id_of(session.fingerprint), rank.access))
+
+
+def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Recall | None) -> None:
+    """Score blocks, publishing each as soon as it is done.
+
+    Args:
+        publisher: Of the rank, with its build and session.
+        work: The rank's blocks with their estimated tokens.
+        recall: What need not be computed again.
+    """
+    rank, session = publisher.rank, publisher.session
+    rank.status.num_blocks_planned = len(work)
+    title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
+    with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress, publisher.open():
+        method = replace(session.method, compute=_observed(session.compute, rank, progress, recall))
+        try:
+            # In the order of the shards, so that each is opened and verified once.
+            for key, results in score_blocks(ahead(_encoded(publisher, sorted(work))), method, memory=recall):
+                publisher.publish(key, results)
+        finally:
+            if recall is not None:
+                rank.status.num_repeated, rank.status.num_cached = recall.num_repeated, recall.num_cached
+                recall.flush()
+
+
+def _encoded(publisher: Publisher, keys: Sequence[BlockKey]) -> Iterator[tuple[BlockKey, list[Encoded]]]:
+    for block in read_blocks(publisher.build, keys, audited=publisher.rank.audited):
+        publisher.carried[block.key] = block.carried
+        yield block.key, publisher.session.encoder.encode(block.texts)
+
+
+def _observed(compute: TileFunction, rank: Rank, progress: Progress, recall: Recall | None) -> TileFunction:
+    """The tile function, with a sign of life to the other ranks and to people after each tile."""
+
+    def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        losses = compute(length, rows)
+        num_tokens = sum(map(len, losses))
+        rank.plane.beat()
+        rank.status.num_tokens += num_tokens
+        if recall is not None:
+            rank.status.num_repeated, rank.status.num_cached = recall.num_repeated, recall.num_cached
+        rank.status.say("scoring", force=False)
+        progress.advance(num_tokens)
+        return losses
+
+    return observed
