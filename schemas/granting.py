@@ -14,6 +14,7 @@ from schemas.access import Access, KeySource
 from schemas.audit_logs import corpus_log
 from schemas.build_keys import codes_with_keys, keys_path, read_department_keys
 from schemas.closed import make_closed
+from schemas.custody import require_keyrings
 from schemas.documents import document_content
 from schemas.errors import AccessDeniedError
 from schemas.folders import committed_builds
@@ -71,12 +72,14 @@ def carry_out(
         service: Where the keys of a new corpus are to be; later its keyrings tell.
 
     Raises:
-        AccessDeniedError: the policy does not let this principal administer keys.
+        AccessDeniedError: the policy does not let this principal administer keys, or the folder lacks a keyring.
+        IntegrityError: a keyring is not the one that it was.
     """
     before = _policy_before(corpus, source)
     for each in (policy, before):
         if each is not None:
             require_administrator(each, source.principal)
+    require_keyrings(source, policy, before.principals if before else ())
     codes = sorted(codes)
     administration = administration_for(source, policy, service)
     wanted = [SCRATCH, *(kek_of(code, purpose) for code in codes for purpose in PURPOSES)]
@@ -87,7 +90,7 @@ def carry_out(
         administration.set_grants(name, (policy.principals.get(name) or known[name]).grantee, keks)
     if any(may_build(grant) and not may_build(policy.principals.get(name)) for name, grant in known.items()):
         adopt_builds(corpus, source.open())
-    _introduce(source.folder, policy, service)
+    _introduce(source, policy, service)
     for name in set(known) - set(policy.principals):
         keyring_path(source.folder, name).unlink(missing_ok=True)
     access = source.open()
@@ -155,11 +158,14 @@ def _policy_before(corpus: Path, source: KeySource) -> Policy | None:
     return read_corpus_policy(corpus, source.open()) if (corpus / POLICY_FILE).exists() else None
 
 
-def _introduce(folder: Path, policy: Policy, service: KeyService | None) -> None:
-    """Give each principal a signing key, and all of them everybody's public key and the way to the keys."""
-    there = principals_in(folder)
+def _introduce(source: KeySource, policy: Policy, service: KeyService | None) -> None:
+    """Give each principal a signing key, and all of them everybody's public key and the way to the keys.
+
+    The administrator's file comes last: whom it knows has a signing key for good.
+    """
+    there = principals_in(source.folder)
     rings = {
-        name: _with_seed(read_keyring(keyring_path(folder, name)) if name in there else Keyring(principal=name))
+        name: _with_seed(read_keyring(keyring_path(source.folder, name)) if name in there else Keyring(principal=name))
         for name in policy.principals
     }
     found = service or next((ring.service for ring in rings.values() if ring.service), None)
@@ -172,8 +178,8 @@ def _introduce(folder: Path, policy: Policy, service: KeyService | None) -> None
         )
         for name, ring in rings.items()
     }
-    for ring in rings.values():
-        write_keyring(folder, ring.model_copy(update={"signers": signers, "service": found}))
+    for ring in sorted(rings.values(), key=lambda ring: ring.principal == source.principal):
+        write_keyring(source.folder, ring.model_copy(update={"signers": signers, "service": found}))
 
 
 def _with_seed(ring: Keyring) -> Keyring:

@@ -19,8 +19,10 @@ from schemas.build_keys import (
     results_context,
     shard_context,
 )
+from schemas.custody import require_keyrings
 from schemas.folders import committed_builds
 from schemas.granting import administration_for, read_corpus_policy, require_administrator
+from schemas.keyrings import keyring_path, read_keyring
 from schemas.keys import PURPOSES, SCRATCH, kek_of
 from schemas.policy import Grant, Policy
 
@@ -39,12 +41,14 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
         How many data keys were wrapped anew.
 
     Raises:
-        AccessDeniedError: the principal may not administer keys.
+        AccessDeniedError: the principal may not administer keys, or the folder lacks a keyring.
         IntegrityError: a file of wrapped keys is damaged, or not signed; no version is retired then.
     """
     held = source.open()
     policy = read_corpus_policy(corpus, held)
     require_administrator(policy, source.principal)
+    if read_keyring(keyring_path(source.folder, source.principal)).service is None:  # they hold the keys themselves
+        require_keyrings(source, policy, policy.principals)
     administration = administration_for(source, policy)
     wrapped = [
         (build, read_department_keys(build, code, held))

@@ -70,13 +70,14 @@ def init(corpus: Path, *, policy: Path | None, service: Path | None, **options: 
 @click.option("--name-at-service", metavar="NAME", help="The key service's name of the principal, such as an ARN.")
 def grant(corpus: Path, *, grantee: str, score: tuple[str, ...], name_at_service: str | None, **options: Any) -> None:
     """Let a principal do more, and write its keyring: FOLDER/GRANTEE.json, for that principal alone."""
-    from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy
+    from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy, require_administrator
     from schemas.policy import Grant
 
     source = _begin(corpus, options)
     scored = _codes(corpus, score)
     with one_administrator(source):
         policy = read_corpus_policy(corpus, source.open())
+        require_administrator(policy, source.principal)
         before = policy.principals.get(grantee, Grant())
         rights = {name: getattr(before, name) or options[name] for name in RIGHTS}
         scores = (*before.score, *scored)
@@ -96,17 +97,27 @@ def revoke(corpus: Path, *, grantee: str, score: tuple[str, ...], **options: Any
     ``keys rotate`` has wrapped their keys anew, and copies of those for ever.
     """
     from schemas.audit_logs import corpus_log
-    from schemas.granting import administration_for, carry_out, codes_of, one_administrator, read_corpus_policy
+    from schemas.custody import require_keyrings
+    from schemas.granting import (
+        administration_for,
+        carry_out,
+        codes_of,
+        one_administrator,
+        read_corpus_policy,
+        require_administrator,
+    )
     from schemas.rotation import step_on, without
 
     source = _begin(corpus, options)
     scored = _codes(corpus, score)
     with one_administrator(source):
         policy, codes = read_corpus_policy(corpus, source.open()), codes_of(corpus, source)
+        require_administrator(policy, source.principal)
         held = policy.keks_of(grantee, codes)
         left = without(policy.grant_of(grantee), scored, all_codes=codes) if score else None
         changed = _with(policy, grantee, left)
         kept = changed.keks_of(grantee, codes) if left else []
+        require_keyrings(source, changed, policy.principals)
         # The policy comes last, so that a killed revocation is finished by doing it again.
         administration_for(source, changed).set_grants(grantee, policy.grant_of(grantee).grantee, kept)
         step_on(source, changed, set(held) - set(kept))
