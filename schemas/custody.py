@@ -1,7 +1,7 @@
 """That a folder holds every keyring that its administrator answers for.
 
-Whoever changes keys writes all keyrings. In a folder with only some of them, other principals would get new signing keys
-that nobody has, and a key would have a next version here and another one, of the same number, elsewhere.
+Whoever changes keys writes all keyrings. In a folder with only some of them, other principals would get new signing
+keys that nobody has, and a key would have a next version here and another one, of the same number, elsewhere.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def require_keyrings(source: KeySource, policy: Policy, known: Iterable[str] = (
     expected = {*known, *signers} & set(policy.principals)
     if lacking := expected - set(there):
         raise AccessDeniedError(
-            f"{label(source.folder)}: {len(lacking)} of {len(expected)} keyrings of the policy's principals are not there; "
-            "administer keys in the folder that holds them all, or revoke those whose keyrings are lost"
+            f"{label(source.folder)}: {len(lacking)} of {len(expected)} keyrings of the policy's principals are not "
+            "there; administer keys in the folder that holds them all, or revoke those whose keyrings are lost"
         )
     for name in sorted(expected & signers.keys()):
         path = keyring_path(source.folder, name)
