@@ -22,6 +22,7 @@ from schemas.manifests import (
     ShardEntry,
 )
 from schemas.seals import label, opened, read_verified
+from schemas.signing import signature_path
 
 if TYPE_CHECKING:
     from schemas.access import Access
@@ -122,6 +123,11 @@ def open_build(path: Path, access: Access | None = None) -> Build:
         reason = os.strerror(error.errno or 0)
         raise UsageError(f"{label(path)}: {reason}; check the path and its permissions") from None
     committed = folder / COMMITTED_FILE
+    if access and found != path and not signature_path(committed).exists():
+        raise IntegrityError(
+            f"{label(path / CURRENT_FILE)}: names a build that is not signed, which readers with keys refuse; run the "
+            "encrypted build again, or give --plaintext to read this one"
+        )
     commit = access.read_beside(committed, Commit, by=access.builders) if access else read_document(committed, Commit)
     manifest_path = folder / MANIFEST_FILE
     manifest = parse_document(read_verified(manifest_path, commit.manifest), BuildManifest, label(manifest_path))

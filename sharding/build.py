@@ -10,7 +10,7 @@ from schemas.access import Access, KeySource
 from schemas.closed import make_closed
 from schemas.console import notice
 from schemas.errors import IntegrityError, PipelineError, TemporaryError
-from schemas.folders import Build, current_build_id, open_build
+from schemas.folders import Build, open_build
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, SHARDS_FOLDER
 from schemas.seals import is_intact, wrapped_write
 from schemas.verification import verify_build
@@ -18,7 +18,7 @@ from sharding.blocks import ReadyBlocks, ready_blocks
 from sharding.bounds import Bound, bound
 from sharding.cluster import Cluster, connected
 from sharding.commit import commit_build, keys_of, make_current, make_manifest
-from sharding.corpus_keys import department_keys, undisturbed
+from sharding.corpus_keys import believed_current, department_keys, undisturbed
 from sharding.jobs import BlockJob, ShardJob, spill_jobs, told
 from sharding.lock import locked
 from sharding.permit import withdraw
@@ -52,7 +52,7 @@ def build_corpus(request: Request) -> tuple[Build, bool]:
             _make_build(request, prepared, folder)
         access = request.keys.open() if request.keys else None
         build = open_build(folder, access) if is_new else _open_intact(folder, access)
-        if is_new or current_build_id(request.corpus) is None:
+        if is_new or believed_current(request.corpus, request.keys) is None:
             make_current(request.corpus, prepared.identity.build_id)
         clear(prepared.scratch)
         _clear_others(request.corpus)

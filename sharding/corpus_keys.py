@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +11,16 @@ from schemas.access import Access, KeySource
 from schemas.build_keys import results_context
 from schemas.ciphers import key_check
 from schemas.console import notice
-from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.errors import AccessDeniedError, IntegrityError, UsageError
+from schemas.folders import current_build_id
 from schemas.granting import carry_out, codes_of, codes_of_builds, one_administrator, read_corpus_policy
 from schemas.keyrings import principals_in
 from schemas.keys import kek_of
-from schemas.manifests import BUILDS_FOLDER, POLICY_FILE
+from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, POLICY_FILE, Commit
 from schemas.policy import Policy, owners_policy, read_policy
 from schemas.seals import label
 from schemas.services import KeyService
+from schemas.signing import SUFFIX
 from sharding.identity import RecordKey
 from sharding.scratch import Scratch
 from sharding.scratch_documents import ResultsKeys
@@ -68,6 +71,37 @@ def _begin(corpus: Path, source: KeySource, policy: Policy, service: KeyService 
         f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the shards: "
         "they open with it, and are lost without"
     )
+
+
+def require_no_keys(corpus: Path) -> None:
+    """A build in the clear does not go where readers have keys: they would find it current, and refuse it.
+
+    Raises:
+        UsageError: the corpus has a policy, or a signed build.
+    """
+    signed = f"{BUILDS_FOLDER}/b-*/{COMMITTED_FILE}{SUFFIX}"
+    if os.path.lexists(corpus / POLICY_FILE) or any(corpus.glob(signed)):
+        raise UsageError(
+            f"{label(corpus)}: its builds are encrypted, and whoever reads them takes none in the clear; leave out "
+            "--plaintext, or name another corpus with --out"
+        )
+
+
+def believed_current(corpus: Path, source: KeySource | None) -> str | None:
+    """The id of the build that readers of a corpus take, unless they would refuse it: with keys, one must be signed.
+
+    Raises:
+        AccessDeniedError: the keyring cannot be opened.
+    """
+    current = current_build_id(corpus)
+    if current is None or source is None or not os.path.lexists(corpus / POLICY_FILE):
+        return current
+    access = source.open()
+    try:
+        access.read_beside(corpus / BUILDS_FOLDER / current / COMMITTED_FILE, Commit, by=access.builders)
+    except IntegrityError:
+        return None
+    return current
 
 
 def department_keys(

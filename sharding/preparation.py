@@ -10,13 +10,13 @@ from pathlib import Path
 from schemas.access import KeySource
 from schemas.console import notice
 from schemas.errors import IntegrityError
-from schemas.folders import current_build_id, open_build
+from schemas.folders import open_build
 from schemas.manifests import SECRET_FOLDER
 from schemas.seals import label
 from sharding.cluster import ClusterOptions
 from sharding.commit import Identity, has_builds, identify
 from sharding.config import ShardingSettings
-from sharding.corpus_keys import ready_keys
+from sharding.corpus_keys import believed_current, ready_keys, require_no_keys
 from sharding.identity import KEY_FILE, RecordKey, corpus_key_path, load_key, make_key
 from sharding.inputs import check_apart, find_files
 from sharding.phi import require_presidio
@@ -76,6 +76,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         PipelineError: the inputs, the key or the settings do not go together.
     """
+    if request.keys is None:
+        require_no_keys(request.corpus)
     if request.settings.phi_scan:
         require_presidio()
     found = find_files(request.inputs, request.settings.format)
@@ -90,7 +92,7 @@ def prepare(request: Request) -> Prepared:
     if found.num_hidden:
         notice(f"inputs: {found.num_hidden} files or folders whose names begin with . or _ are left out")
     key, key_path = _record_key(request)
-    _check_same_key(request.corpus, key)
+    _check_same_key(request, key)
     policy_digest = ready_keys(request.corpus, request.keys, request.policy, key) if request.keys else None
     sealed = seal_inputs(recognised.files)
     identity = identify(recognised.settings, sealed, key, is_encrypted=request.keys is not None)
@@ -113,10 +115,12 @@ def _record_key(request: Request) -> tuple[RecordKey, Path]:
     return load_key(path), path.absolute()
 
 
-def _check_same_key(corpus: Path, key: RecordKey) -> None:
+def _check_same_key(request: Request, key: RecordKey) -> None:
     """Ids stay the same from build to build, so the key does; a damaged build has its own error."""
+    corpus = request.corpus
     try:
-        current = open_build(corpus).manifest.config.get("key_id") if current_build_id(corpus) else None
+        is_there = believed_current(corpus, request.keys) is not None
+        current = open_build(corpus).manifest.config.get("key_id") if is_there else None
     except IntegrityError:
         return
     if current not in (None, key.key_id):

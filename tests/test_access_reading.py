@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.access import Access, KeySource
-from schemas.errors import AccessDeniedError, IntegrityError
+from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.folders import Build, open_build
 from schemas.granting import carry_out, codes_of, read_corpus_policy
 from schemas.keys import PURPOSES, kek_of
@@ -194,6 +195,30 @@ def test_a_revoked_principal_is_out_and_what_it_built_stays(tmp_path: Path, sche
     stale = replace(build, keys=replace(build.keys, access=replace(old, builders=build.keys.access.builders)))
     with pytest.raises(AccessDeniedError, match="version 2 is not in the keyring of north"):
         read_shard(stale, shard_of(build, secured.code_of[DEPARTMENTS[0]]))
+
+
+def test_a_build_in_the_clear_does_not_become_current_where_there_are_keys(tmp_path: Path, scheduler: str) -> None:
+    """It is refused before anything is made; one that was put there by hand is, and the next build is current again."""
+    secured = make_secured(tmp_path, scheduler, num_rows=12)
+    asked = request([tmp_path / "rows.jsonl"], secured.corpus, scheduler)
+    files = sorted(secured.corpus.rglob("*"))
+    other = build_corpus(replace(asked, corpus=tmp_path / "other"))[0]
+
+    with pytest.raises(UsageError, match="whoever reads them takes none in the clear; leave out --plaintext"):
+        build_corpus(asked)
+    assert sorted(secured.corpus.rglob("*")) == files
+    (secured.corpus / "policy.json.dsse").rename(tmp_path / "policy")
+    with pytest.raises(UsageError, match="its builds are encrypted"):
+        build_corpus(asked)
+    (tmp_path / "policy").rename(secured.corpus / "policy.json.dsse")
+    shutil.copytree(other.folder, secured.corpus / "builds" / other.folder.name)
+    (secured.corpus / "CURRENT").write_text(f"{other.folder.name}\n")
+    with pytest.raises(IntegrityError, match="CURRENT: names a build that is not signed"):
+        secured.opened()
+    again, is_new = build_corpus(replace(asked, keys=KeySource(secured.keyrings, "owner")))
+
+    assert not is_new
+    assert secured.opened().folder == again.folder
 
 
 def test_keys_that_a_killed_builder_left_half_made_are_finished(tmp_path: Path, scheduler: str) -> None:
