@@ -1,8 +1,8 @@
-"""fp32 matrix products on CPUs by oneDNN instead of MKL.
+"""Matrix products on CPUs by oneDNN, with weights laid out beforehand.
 
 torch computes fp32 products with MKL, which keeps its AVX-512 kernels for Intel's processors; oneDNN chooses by
 instruction set alone, and takes weights that were laid out for it beforehand. On an AMD EPYC it was 1.2 to 1.5 times as
-fast (``benchmarks/scoring_throughput.py``). bf16 products are oneDNN's already.
+fast (``benchmarks/scoring_throughput.py``). bf16 products are oneDNN's already, and 5 to 10 % faster so laid out.
 
 Legend: N positions, D inputs, M outputs.
 """
@@ -15,6 +15,8 @@ import platform
 import torch
 from torch import Tensor
 
+LAID_OUT = (torch.float32, torch.bfloat16)
+
 
 @functools.cache
 def has_onednn() -> bool:
@@ -24,8 +26,8 @@ def has_onednn() -> bool:
 
 
 def packed(weight_MD: Tensor) -> Tensor:
-    """A weight laid out for ``linear``: opaque in fp32 on a CPU that gains by it, else as it is."""
-    if weight_MD.device.type != "cpu" or weight_MD.dtype != torch.float32 or not has_onednn():
+    """A weight laid out for ``linear``: opaque in fp32 or bf16 on a CPU that gains by it, else as it is."""
+    if weight_MD.device.type != "cpu" or weight_MD.dtype not in LAID_OUT or not has_onednn():
         return weight_MD
     with torch.no_grad():
         laid_out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_MD.detach().contiguous(), None)
@@ -69,7 +71,7 @@ class PackedLinear(torch.nn.Module):
 
 
 def pack_projections(backbone: torch.nn.Module) -> None:
-    """Replace the fp32 projections of a backbone on the CPU; subclasses, which may compute otherwise, stay."""
+    """Replace the projections of a backbone on the CPU; subclasses, which may compute otherwise, stay."""
     from transformers.pytorch_utils import Conv1D
 
     for parent in list(backbone.modules()):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from schemas.errors import PipelineError, TemporaryError, UsageError
 from schemas.seals import label
+from scoring.attention import use_blocked_attention
 from scoring.checkpoints import Checkpoint
 from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
@@ -73,6 +74,8 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
     """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = _guarded(checkpoint, lambda: _from_pretrained(checkpoint, dtype).to(device).eval())
+    if device.type == "cpu" and model.config._attn_implementation == "sdpa":
+        use_blocked_attention(model)
     config = model.config.get_text_config()
     embeddings = model.get_output_embeddings()
     if embeddings is None:
@@ -87,7 +90,7 @@ def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.de
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
     # In autocast torch casts a projection by itself; experts read their weights past the modules.
-    if precision == "fp32" and device.type == "cpu" and not loaded.has_experts and has_onednn():
+    if precision != "mixed" and device.type == "cpu" and not loaded.has_experts and has_onednn():
         pack_projections(model.base_model)
     return loaded
 

@@ -132,6 +132,13 @@ def _llama() -> PreTrainedConfig:
     return LlamaConfig(**_shape(num_key_value_heads=2))
 
 
+def _mistral() -> PreTrainedConfig:
+    """Looks back over 16 tokens only, by a mask that torch's kernel takes."""
+    from transformers import MistralConfig
+
+    return MistralConfig(**_shape(num_key_value_heads=2, sliding_window=16))
+
+
 def _gpt2() -> PreTrainedConfig:
     from transformers import GPT2Config
 
@@ -204,6 +211,7 @@ MODEL_KINDS: dict[str, Callable[[], PreTrainedConfig]] = {
     "gpt_neox": _gpt_neox,
     "mixtral": _mixtral,
     "granite": _granite,
+    "mistral": _mistral,
 }
 _END_OF_TEXT = "<|endoftext|>"
 TOKENIZERS: dict[str, dict[str, Any]] = {
@@ -215,4 +223,5 @@ TOKENIZERS: dict[str, dict[str, Any]] = {
     "gpt_neox": {"bos": _END_OF_TEXT, "eos": _END_OF_TEXT},
     "mixtral": {"adds_bos": True},
     "granite": {"bos": _END_OF_TEXT, "eos": _END_OF_TEXT},
+    "mistral": {"adds_bos": True},
 }
