@@ -98,4 +98,7 @@ def _attention(
         found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return found
     scale = options.get("scaling")
-    return blocked_attention(query, key, value, scale=query.shape[-1] ** -0.5 if scale is None else scale), None
+    # Autocast would round the scores to bf16 before the softmax.
+    with torch.autocast(query.device.type, enabled=False):
+        out = blocked_attention(query, key, value, scale=query.shape[-1] ** -0.5 if scale is None else scale)
+    return out, None
