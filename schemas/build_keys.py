@@ -8,7 +8,7 @@ manifest nor a shard changes, since the manifest knows each key by its check val
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from pydantic import Field
 
 from schemas.access import Access
 from schemas.ciphers import derived_key, key_check
-from schemas.documents import Document
+from schemas.documents import Document, document_content, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.keys import Context, WrappedKey
 from schemas.manifests import KEYS_FOLDER, ShardEntry
 from schemas.patterns import CODE
 from schemas.seals import label
-from schemas.signing import SUFFIX
+from schemas.signing import SUFFIX, PublicKey, payload_of
 
 
 class DepartmentKeys(Document):
@@ -62,13 +62,19 @@ def keys_path(build: Path, code: str) -> Path:
 
 
 def read_department_keys(build: Path, code: str, access: Access) -> DepartmentKeys:
-    """A department's wrapped keys, as a builder whom the keyring knows has signed them.
+    """A department's wrapped keys, as a builder whom the keyring knows has signed them; errors as below."""
+    return signed_department_keys(build, code, access.builders)
+
+
+def signed_department_keys(build: Path, code: str, trusted: Sequence[PublicKey]) -> DepartmentKeys:
+    """A department's wrapped keys, as one of these has signed them.
 
     Raises:
         IntegrityError: the file is absent, damaged, not signed so, or of another build or department.
     """
     path = keys_path(build, code)
-    document = access.read_signed(path, DepartmentKeys, by=access.builders)
+    payload = payload_of(document_content(path), trusted, label(path))
+    document = parse_document(payload, DepartmentKeys, label(path))
     if (document.build_id, document.code) != (build.name, code):
         raise IntegrityError(f"{label(path)}: of another build or department; restore the file")
     return document

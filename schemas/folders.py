@@ -125,8 +125,8 @@ def open_build(path: Path, access: Access | None = None) -> Build:
     committed = folder / COMMITTED_FILE
     if access and found != path and not signature_path(committed).exists():
         raise IntegrityError(
-            f"{label(path / CURRENT_FILE)}: names a build that is not signed, which readers with keys refuse; run the "
-            "encrypted build again, or give --plaintext to read this one"
+            f"{label(committed)}: not signed, though {CURRENT_FILE} names it, and who has keys reads none such; "
+            "restore its signature or run the encrypted build again; --plaintext alone opens what was made with it"
         )
     commit = access.read_beside(committed, Commit, by=access.builders) if access else read_document(committed, Commit)
     manifest_path = folder / MANIFEST_FILE

@@ -38,6 +38,7 @@ from schemas.multiset import digest_sum, id_bytes, multiset_hex, row_digests
 from schemas.proofs import require_proofs, root_of
 from schemas.seals import TEMPORARY_PREFIX, Seal, check_seal, label
 from schemas.shard_files import open_shard, read_shard
+from schemas.signatures import verify_signatures
 from schemas.signing import SUFFIX
 from schemas.tables import check, schema_fingerprint, shard_schema
 
@@ -69,6 +70,8 @@ def verify_build(build: Build, *, deep: bool) -> dict[str, int]:
     for shard in manifest.shards:
         check_seal(build.shard_path(shard), shard.seal)
     checked = {"files": num_files, "departments": len(manifest.departments), "shards": len(manifest.shards)}
+    if build.is_encrypted and build.keys:
+        checked["signatures"] = verify_signatures(build, build.keys.access.builders)
     if deep or not build.is_encrypted:  # whoever holds no keys sees no blocks
         for shard in manifest.shards:
             check_footer(build, shard)

@@ -111,7 +111,7 @@ def verify(path: Path, *, deep: bool, public_key: Path | None, as_json: bool, ve
     build = open_build(path, reader_access(path, **options))
     checked = verify_build(build, deep=deep)
     if public_key:
-        checked["signatures"] = verify_signatures(build, read_public_key(public_key))
+        checked["signatures"] = verify_signatures(build, [read_public_key(public_key)])
     said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
     result = {"build_id": build.manifest.build_id, "status": "verified", "checked": checked}
     emit(result, [f"{build.manifest.build_id}: {said} are as sealed"], as_json=as_json)

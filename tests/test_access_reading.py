@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from schemas.parquet import open_parquet
 from schemas.policy import Grant, Policy
 from schemas.rotation import rotate
 from schemas.shard_files import read_shard
+from schemas.signing import make_signing_key, payload_of
 from schemas.verification import verify_build
 from sharding.build import build_corpus
 from sharding.corpus_keys import ready_keys
@@ -213,12 +215,35 @@ def test_a_build_in_the_clear_does_not_become_current_where_there_are_keys(tmp_p
     (tmp_path / "policy").rename(secured.corpus / "policy.json.dsse")
     shutil.copytree(other.folder, secured.corpus / "builds" / other.folder.name)
     (secured.corpus / "CURRENT").write_text(f"{other.folder.name}\n")
-    with pytest.raises(IntegrityError, match="CURRENT: names a build that is not signed"):
+    with pytest.raises(IntegrityError, match="COMMITTED: not signed, though CURRENT names it"):
         secured.opened()
     again, is_new = build_corpus(replace(asked, keys=KeySource(secured.keyrings, "owner")))
 
     assert not is_new
     assert secured.opened().folder == again.folder
+
+
+@pytest.mark.parametrize("kind", ["views", "keys"])
+@pytest.mark.parametrize("damage", ["removed", "of another file", "by a stranger", "by a node"])
+def test_whoever_has_keys_verifies_all_signatures(kind: str, damage: str, secured: Secured, tmp_path: Path) -> None:
+    """Those of views and wrapped keys too, by the builders whom the keyring knows, with or without ``deep``."""
+    copy = Secured(Path(shutil.copytree(secured.corpus, tmp_path / "corpus")), secured.code_of)
+    first, second = sorted((copy.opened().folder / kind).glob("*.dsse"))[:2]
+    content = payload_of(first.read_bytes(), copy.access().builders, "")
+    left = {
+        "of another file": second.read_bytes(),
+        "by a stranger": make_signing_key().sign(content),
+        "by a node": copy.access("north").signing_key.sign(content),
+    }
+    first.unlink()
+    if damage in left:
+        first.write_bytes(left[damage])
+
+    with pytest.raises(IntegrityError, match=re.escape(first.name.removesuffix(".dsse"))) as refused:
+        verify_build(copy.opened("auditor"), deep=False)
+
+    assert "\n" not in str(refused.value)
+    assert verify_build(secured.opened("auditor"), deep=False)["signatures"] == 1 + 2 * len(DEPARTMENTS)
 
 
 def test_keys_that_a_killed_builder_left_half_made_are_finished(tmp_path: Path, scheduler: str) -> None:
