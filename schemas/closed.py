@@ -6,6 +6,7 @@ somebody else's.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -62,8 +63,10 @@ def _opened_closed(path: Path, *, what: str, absent: str) -> Iterator[int]:
     except FileNotFoundError:
         raise AccessDeniedError(f"{label(path)}: no such {what}; {absent}") from None
     except OSError as error:
-        if path.is_symlink():
+        if os.path.islink(path):  # noqa: PTH114 - pathlib raises where the path is too long
             raise UsageError(f"{label(path)}: a link, not a {what} file; put the file itself there") from None
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"{what}: its path is too long for the disk; name another folder") from None
         raise AccessDeniedError(f"{label(path)}: {os.strerror(error.errno or 0)}; run as its owner") from None
     try:
         _require_closed(os.fstat(descriptor), path, what)

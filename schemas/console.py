@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from schemas.errors import EXIT_BUG, EXIT_DONE, EXIT_SIGINT, EXIT_USAGE, PipelineError, TerminatedError
+from schemas.paths import fault_of_path
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -106,16 +107,16 @@ def terminates_cleanly() -> Iterator[None]:
 
 
 class NamedPath(click.Path):
-    """A path that is given: the empty string of an unset shell variable would mean the working folder."""
+    """A path that a file can have: the empty string of an unset variable would mean the working folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As a path.
 
         Raises:
-            click.BadParameter: it is empty.
+            click.BadParameter: it is empty, or too long.
         """
-        if not os.fspath(value):
-            self.fail("empty; is a variable unset?", param, ctx)
+        if fault := fault_of_path(value):
+            self.fail(fault, param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from schemas.errors import UsageError
+from schemas.paths import fault_of_path
 from schemas.seals import label
 
 PREFIX = "PPL_"
@@ -33,6 +34,13 @@ class Settings(BaseModel):
     """Base of each stage's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _possible_path(cls, value: Any) -> Any:
+        if isinstance(value, Path) and (fault := fault_of_path(value)):
+            raise ValueError(fault)
+        return value
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
