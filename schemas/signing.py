@@ -124,6 +124,16 @@ def payload_of(envelope: bytes, trusted: Sequence[PublicKey], where: str) -> byt
     Raises:
         IntegrityError: it is no envelope, of another type, or has no valid signature of a trusted key.
     """
+    return _verified(envelope, trusted, where)[0]
+
+
+def signer_of(envelope: bytes, trusted: Sequence[PublicKey], where: str) -> PublicKey:
+    """By which trusted key an envelope is signed, the first of several; errors as ``payload_of``."""
+    return _verified(envelope, trusted, where)[1]
+
+
+def _verified(envelope: bytes, trusted: Sequence[PublicKey], where: str) -> tuple[bytes, PublicKey]:
+    """What an envelope holds, and a trusted key that has signed it."""
     fields = parse_json(envelope, where)
     try:
         payload_type, signatures = fields["payloadType"], [item["sig"] for item in fields["signatures"]]
@@ -135,12 +145,13 @@ def payload_of(envelope: bytes, trusted: Sequence[PublicKey], where: str) -> byt
     if payload_type != PAYLOAD_TYPE:
         raise IntegrityError(f"{where}: the signature is of another type of document than {PAYLOAD_TYPE}; restore it")
     message = _message(payload)
-    if not any(key.verifies(signature, message) for key in trusted for signature in found):
-        names = ", ".join(sorted(key.key_id for key in trusted)) or "none"
-        raise IntegrityError(
-            f"{where}: no valid signature by a trusted key ({names}); the document was changed or signed by others"
-        )
-    return payload
+    for key in trusted:
+        if any(key.verifies(signature, message) for signature in found):
+            return payload, key
+    names = ", ".join(sorted(key.key_id for key in trusted)) or "none"
+    raise IntegrityError(
+        f"{where}: no valid signature by a trusted key ({names}); the document was changed or signed by others"
+    )
 
 
 def write_signature(path: Path, content: bytes, key: SigningKey, *, replace: bool = False) -> Seal:

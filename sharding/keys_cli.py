@@ -13,6 +13,7 @@ from schemas.console import NamedPath, emit, notice, output_options
 
 if TYPE_CHECKING:
     from schemas.access import KeySource
+    from schemas.keyrings import Keyring
     from schemas.policy import Policy
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -197,23 +198,39 @@ def _show(corpus: Path, source: KeySource, status: str, options: dict[str, Any])
     from schemas.granting import read_corpus_policy
     from schemas.keyrings import keyring_path, read_keyring
 
-    access = source.open()
-    policy = read_corpus_policy(corpus, access)
-    held = read_keyring(keyring_path(source.folder, source.principal)).keks
-    versions = {kek_id: sorted(found) for kek_id, found in sorted(held.items())}
+    policy = read_corpus_policy(corpus, source.open())
+    ring = read_keyring(keyring_path(source.folder, source.principal))
+    versions = {kek_id: sorted(found) for kek_id, found in sorted(ring.keks.items())}
+    signed_by = _signer_of_policy(corpus, ring)
     principals = {name: found.model_dump(mode="json") for name, found in sorted(policy.principals.items())}
-    signer = access.signing_key.public.hex if access.signing_key else None
+    public_keys = {name: signer.public_key for name, signer in sorted(ring.signers.items())}
     result = {
         "status": status,
         "policy_digest": policy.digest,
         "principals": principals,
         "keys": versions,
-        "public_key": signer,
+        "signed_by": signed_by,
+        "public_key": public_keys[signed_by],
+        "public_keys": public_keys,
     }
-    lines = [f"policy {policy.digest[:16]}…, signed by {source.principal}, public key {signer}"]
+    lines = [f"policy {policy.digest[:16]}…, signed by {signed_by}, public key {public_keys[signed_by]}"]
     lines += [f"{name:<24}{', '.join(_rights(found)) or 'nothing'}" for name, found in principals.items()]
     lines += [f"{kek_id:<24}version {', '.join(map(str, found))}" for kek_id, found in versions.items()]
     emit(result, lines, as_json=options["as_json"])
+
+
+def _signer_of_policy(corpus: Path, ring: Keyring) -> str:
+    """Which of the administrators whom a keyring knows has signed the policy.
+
+    Raises:
+        IntegrityError: none has.
+    """
+    from schemas.documents import document_content
+    from schemas.manifests import POLICY_FILE
+    from schemas.signing import PublicKey, signer_of
+
+    keys = {PublicKey(signer.public_key): name for name, signer in ring.signers.items() if signer.may_administer}
+    return keys[signer_of(document_content(corpus / POLICY_FILE), list(keys), POLICY_FILE)]
 
 
 def _rights(grant: dict[str, Any]) -> list[str]:

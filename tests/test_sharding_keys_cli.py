@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,6 +81,18 @@ def test_a_second_administrator_with_the_whole_folder_may_do_all(
     rings = [read_keyring(keyring_path(keyrings_of(corpus), name)).keks for name in ("owner", "second", "node")]
     assert rings[0] == rings[1]
     assert all(rings[0][kek_id] == versions for kek_id, versions in rings[2].items())
+
+
+def test_the_list_names_who_signed_the_policy(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not who asks; public keys are there for all who sign, by name."""
+    by_owner = json.loads(keys(corpus, ["list"], capsys, principal="second").out)
+    keys(corpus, ["grant", "new", "--aggregate"], capsys, principal="second")
+
+    by_second = json.loads(keys(corpus, ["list"], capsys).out)
+
+    assert (by_owner["signed_by"], by_second["signed_by"]) == ("owner", "second")
+    assert by_second["public_keys"].keys() == {"owner", "second", "node", "new"}
+    assert by_second["public_key"] == by_second["public_keys"]["second"]
 
 
 def test_a_lost_keyring_is_revoked_and_granted_anew(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
