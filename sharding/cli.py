@@ -97,10 +97,20 @@ def inspect(path: Path, *, names: bool, as_json: bool, verbose: int, **options: 
 @click.option(
     "--require-signature", "public_key", type=NEW_FILE, metavar="KEY", help="Signed by this key: a PEM or hex file."
 )
+@click.option("--view", "code", metavar="CODE", help="Only this department's files, by COMMITTED and its view alone.")
 @access_options(ACCEPT_PLAINTEXT)
 @output_options
-def verify(path: Path, *, deep: bool, public_key: Path | None, as_json: bool, verbose: int, **options: Any) -> None:
+def verify(path: Path, *, code: str | None, **options: Any) -> None:
     """Check that a build is, byte for byte, what was sealed, and signed by whom the keyring or KEY names."""
+    if code is None:
+        _verify_whole(path, **options)
+    else:
+        _verify_view(path, code, **options)
+
+
+def _verify_whole(
+    path: Path, *, deep: bool, public_key: Path | None, as_json: bool, verbose: int, **options: Any
+) -> None:
     from schemas.folders import open_build
     from schemas.logs import setup_logging
     from schemas.signatures import verify_signatures
@@ -115,6 +125,28 @@ def verify(path: Path, *, deep: bool, public_key: Path | None, as_json: bool, ve
     said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
     result = {"build_id": build.manifest.build_id, "status": "verified", "checked": checked}
     emit(result, [f"{build.manifest.build_id}: {said} are as sealed"], as_json=as_json)
+
+
+def _verify_view(
+    path: Path, code: str, *, deep: bool, public_key: Path | None, as_json: bool, verbose: int, **options: Any
+) -> None:
+    import re
+
+    from schemas.logs import setup_logging
+    from schemas.node_view import verify_view
+    from schemas.patterns import CODE
+    from schemas.signing import read_public_key
+
+    setup_logging(verbose)
+    if deep or not re.fullmatch(CODE, code):
+        raise click.UsageError("--view: takes the code of a department (d-...), and goes without --deep")
+    access = None if public_key else reader_access(path, **options)
+    if public_key is None and access is None:
+        raise click.UsageError("--view: nobody's signature is known; give --keyring, or --require-signature")
+    trusted = [read_public_key(public_key)] if public_key else list(access.builders if access else ())
+    checked = verify_view(path, code, trusted)
+    said = ", ".join(f"{count:,} {name}" for name, count in checked.items())
+    emit({"view": code, "status": "verified", "checked": checked}, [f"{code}: {said} hold"], as_json=as_json)
 
 
 @cli.command()

@@ -29,9 +29,11 @@ from schemas.shard_files import read_shard
 from schemas.signing import make_signing_key, payload_of
 from schemas.verification import verify_build
 from sharding.build import build_corpus
+from sharding.cli import cli
 from sharding.corpus_keys import ready_keys
 from sharding.identity import load_key
 from tests.builds import request, some_rows, write_rows
+from tests.commands import run_command
 from tests.secured import DEPARTMENTS, GRANTS, POLICY, Secured, make_secured
 
 ROOT = Path(__file__).parents[1]
@@ -244,6 +246,51 @@ def test_whoever_has_keys_verifies_all_signatures(kind: str, damage: str, secure
 
     assert "\n" not in str(refused.value)
     assert verify_build(secured.opened("auditor"), deep=False)["signatures"] == 1 + 2 * len(DEPARTMENTS)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("none", ""),
+        ("edited entry", "is not proved to be of this build"),
+        ("foreign proof", "is not proved to be of this build"),
+        ("missing signature", "no such file"),
+        ("wrong key", "no valid signature by a trusted key"),
+        ("shard", "sealed"),
+    ],
+)
+def test_a_node_checks_its_own_view_without_the_manifest(
+    damage: str, said: str, secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With COMMITTED, one view and its shards; a builder who signs another view is found out by the proofs."""
+    build, code = secured.opened(), secured.code_of[DEPARTMENTS[0]]
+    names = ["COMMITTED", "COMMITTED.dsse", f"views/{code}.json", f"views/{code}.json.dsse"]
+    for name in [*names, *(shard.path for shard in build.view(code).shards)]:
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(build.folder / name, tmp_path / "own" / name)
+    path, view, owner = tmp_path / "own" / names[2], build.view(code), secured.access()
+    key = make_signing_key() if damage == "wrong key" else owner.signing_key
+    (tmp_path / "key").write_text(key.public.hex)
+    entry, proof = view.shards[0], view.proofs[0]
+    edited = {
+        "edited entry": {"shards": [entry.model_copy(update={"num_records": 99}), *view.shards[1:]]},
+        "foreign proof": {"proofs": [proof.model_copy(update={"index": proof.index + 1}), *view.proofs[1:]]},
+    }
+    if damage in edited:
+        owner.publish_beside(path, view.model_copy(update=edited[damage]))
+    elif damage == "missing signature":
+        path.with_name(f"{path.name}.dsse").unlink()
+    elif damage == "shard":
+        (tmp_path / "own" / entry.path).write_bytes(b"")
+
+    asked = ["verify", tmp_path / "own", "--view", code]
+    outcome = run_command(cli, [*asked, "--require-signature", tmp_path / "key"], capsys)
+    by_keyring = run_command(cli, [*asked, "--keyring", secured.keyrings, "--principal", "north"], capsys)
+
+    assert outcome.code == (65 if said else 0)
+    assert said in outcome.err
+    assert outcome.err.count("\n") == (1 if said else 0)
+    assert by_keyring.code == (0 if damage == "wrong key" else outcome.code)
 
 
 def test_keys_that_a_killed_builder_left_half_made_are_finished(tmp_path: Path, scheduler: str) -> None:
