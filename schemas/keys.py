@@ -77,10 +77,10 @@ class KeyAdministration(Protocol):
     def make_kek(self, kek_id: str) -> bool:
         """Make a KEK unless it is there; true if it was made now."""
 
-    def rotate_kek(self, kek_id: str) -> None:
-        """Give a KEK a new version; earlier ones still unwrap until they are retired."""
+    def rotate_keks(self, kek_ids: Sequence[str]) -> None:
+        """Give KEKs a new version; earlier ones still unwrap until they are retired."""
 
-    def retire_kek(self, kek_id: str) -> None:
+    def retire_keks(self, kek_ids: Sequence[str]) -> None:
         """Let no version but the newest unwrap any more."""
 
     def set_grants(self, principal: str, grantee: str | None, kek_ids: Sequence[str]) -> None:

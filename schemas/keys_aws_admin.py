@@ -54,7 +54,7 @@ class AwsAdministration:
         )
         return bool(made)
 
-    def rotate_kek(self, kek_id: str) -> None:
+    def _rotate(self, kek_id: str) -> None:
         """Make the next version, give it the grants of the newest, and only then let it be the newest."""
         newest, version = self._newest(kek_id)
         key = self._made(kek_id, version + 1)
@@ -65,13 +65,23 @@ class AwsAdministration:
         alias = newest_alias(self.kms.settings, kek_id)
         self.kms.call("update_alias", where=f"key {kek_id}", AliasName=alias, TargetKeyId=key)
 
-    def retire_kek(self, kek_id: str) -> None:
+    def _retire(self, kek_id: str) -> None:
         """Disable the keys of all versions but the newest; whoever may enable keys can undo it until they are gone."""
         _, newest = self._newest(kek_id)
         for version in range(1, newest):
             described = self._described(kek_id, alias_of(self.kms.settings, kek_id, version))
             if described and described["Enabled"]:
                 self.kms.call("disable_key", where=f"key {kek_id}", KeyId=described["KeyId"])
+
+    def rotate_keks(self, kek_ids: Sequence[str]) -> None:
+        """Give each KEK its next version; see ``_rotate``."""
+        for kek_id in kek_ids:
+            self._rotate(kek_id)
+
+    def retire_keks(self, kek_ids: Sequence[str]) -> None:
+        """Let each KEK's newest version alone unwrap; see ``_retire``."""
+        for kek_id in kek_ids:
+            self._retire(kek_id)
 
     def set_grants(self, principal: str, grantee: str | None, kek_ids: Sequence[str]) -> None:
         """Take all other grants from a principal first, then give it those that it lacks.

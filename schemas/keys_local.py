@@ -89,23 +89,25 @@ class LocalAdministration:
             self._write(self.principal, {**keks, kek_id: {1: random_key().hex()}})
             return True
 
-    def rotate_kek(self, kek_id: str) -> None:
-        """Give whoever holds a KEK its next version too."""
+    def rotate_keks(self, kek_ids: Sequence[str]) -> None:
+        """Give whoever holds one of the KEKs its next version too; each keyring is written once."""
         with self._locked():
             keks = self._all()
-            versions = self._versions(keks, kek_id)
-            keks[kek_id] = {**versions, max(versions) + 1: random_key().hex()}
+            for kek_id in kek_ids:
+                versions = self._versions(keks, kek_id)
+                keks[kek_id] = {**versions, max(versions) + 1: random_key().hex()}
             self._write(self.principal, keks)
-            self._hand_out(keks, kek_id)
+            self._hand_out(keks, kek_ids)
 
-    def retire_kek(self, kek_id: str) -> None:
-        """Take all versions but the newest from every keyring."""
+    def retire_keks(self, kek_ids: Sequence[str]) -> None:
+        """Take all versions but the newest from every keyring, which is written once."""
         with self._locked():
             keks = self._all()
-            newest = max(self._versions(keks, kek_id))
-            keks[kek_id] = {newest: keks[kek_id][newest]}
+            for kek_id in kek_ids:
+                newest = max(self._versions(keks, kek_id))
+                keks[kek_id] = {newest: keks[kek_id][newest]}
             self._write(self.principal, keks)
-            self._hand_out(keks, kek_id)
+            self._hand_out(keks, kek_ids)
 
     def set_grants(
         self,
@@ -124,12 +126,12 @@ class LocalAdministration:
             keks = self._all()
             self._write(principal, {kek_id: self._versions(keks, kek_id) for kek_id in sorted(set(kek_ids))})
 
-    def _hand_out(self, keks: Keks, kek_id: str) -> None:
+    def _hand_out(self, keks: Keks, kek_ids: Sequence[str]) -> None:
         for principal in principals_in(self.folder):
             if principal != self.principal:
                 held = read_keyring(keyring_path(self.folder, principal)).keks
-                if kek_id in held:
-                    self._write(principal, {**held, kek_id: keks[kek_id]})
+                if changed := {kek_id: keks[kek_id] for kek_id in kek_ids if kek_id in held}:
+                    self._write(principal, {**held, **changed})
 
     def _all(self) -> Keks:
         path = keyring_path(self.folder, self.principal)

@@ -51,17 +51,27 @@ class VaultAdministration:
         self._require(kek_id)
         return True
 
-    def rotate_kek(self, kek_id: str) -> None:
+    def _rotate(self, kek_id: str) -> None:
         """Let the engine make the next version; a request that is repeated after a failure may make one more."""
         self._require(kek_id)
         self.vault.call("POST", f"{self._key_path(kek_id)}/rotate", where=f"key {kek_id}")
 
-    def retire_kek(self, kek_id: str) -> None:
+    def _retire(self, kek_id: str) -> None:
         """Let the engine open no version but the newest."""
         newest = self._require(kek_id)
         self.vault.call(
             "POST", f"{self._key_path(kek_id)}/config", where=f"key {kek_id}", min_decryption_version=newest
         )
+
+    def rotate_keks(self, kek_ids: Sequence[str]) -> None:
+        """Give each KEK its next version; see ``_rotate``."""
+        for kek_id in kek_ids:
+            self._rotate(kek_id)
+
+    def retire_keks(self, kek_ids: Sequence[str]) -> None:
+        """Let each KEK's newest version alone unwrap; see ``_retire``."""
+        for kek_id in kek_ids:
+            self._retire(kek_id)
 
     def set_grants(
         self,

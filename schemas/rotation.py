@@ -59,8 +59,7 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
     for _, document in wrapped:  # what cannot be opened is told before anything is changed
         _wrapped_anew(document, held)
     kek_ids = [SCRATCH, *(kek_of(code, purpose) for code in sorted(codes) for purpose in PURPOSES)]
-    for kek_id in kek_ids:
-        administration.rotate_kek(kek_id)
+    administration.rotate_keks(kek_ids)
     access = source.open()
     for build, document in wrapped:
         access.publish_signed(keys_path(build, document.code), _wrapped_anew(document, access))
@@ -68,16 +67,13 @@ def rotate(corpus: Path, source: KeySource, codes: Collection[str], *, retire: b
     for kek_id in kek_ids:
         log.append("key.rotate", kek_id, "done")
     if retire:
-        for kek_id in kek_ids:
-            administration.retire_kek(kek_id)
+        administration.retire_keks(kek_ids)
     return sum(len(document.shards) + 1 for _, document in wrapped)
 
 
 def step_on(source: KeySource, policy: Policy, kek_ids: Collection[str]) -> None:
     """Give KEKs a next version for what is made from now on; what was made before stays as it is."""
-    administration = administration_for(source, policy)
-    for kek_id in sorted(kek_ids):
-        administration.rotate_kek(kek_id)
+    administration_for(source, policy).rotate_keks(sorted(kek_ids))
 
 
 def without(grant: Grant, codes: Collection[str], *, all_codes: Collection[str]) -> Grant:

@@ -260,7 +260,7 @@ def test_grants_of_foreign_making_are_left_alone(kms: Kms) -> None:
     kms.call("create_grant", where="test", KeyId=key, GranteePrincipal=ROLE, Operations=["Decrypt"], Name="other")
 
     administration.set_grants("reader", ROLE, [])
-    administration.rotate_kek(TEXT)
+    administration.rotate_keks([TEXT])
 
     assert grants_of(kms, TEXT, 1) == {"other": (ROLE, ["Decrypt"])}
     assert grants_of(kms, TEXT, 2) == {}
@@ -277,10 +277,10 @@ def test_rotation_cut_short_anywhere_is_finished_by_the_next(moto: Kms, kms: Kms
     while not whole:
         before = provider.rewrap(first.wrapped, SHARD)
         try:
-            AwsAdministration(CutShort(kms.settings, moto, [num_calls])).rotate_kek(TEXT)
+            AwsAdministration(CutShort(kms.settings, moto, [num_calls])).rotate_keks([TEXT])
             whole = True
         except TemporaryError:
-            administration.rotate_kek(TEXT)
+            administration.rotate_keks([TEXT])
         after = provider.rewrap(before, SHARD)
 
         assert after.version == before.version + 1 == num_calls + 2
@@ -295,11 +295,11 @@ def test_retirement_disables_all_versions_but_the_newest(kms: Kms) -> None:
     """KMS refuses disabled keys (``DisabledException``), which moto does not do."""
     administration = AwsAdministration(kms)
     administration.make_kek(TEXT)
-    administration.rotate_kek(TEXT)
-    administration.rotate_kek(TEXT)
+    administration.rotate_keks([TEXT])
+    administration.rotate_keks([TEXT])
 
-    administration.retire_kek(TEXT)
-    administration.retire_kek(TEXT)
+    administration.retire_keks([TEXT])
+    administration.retire_keks([TEXT])
 
     assert [state_of(kms, TEXT, version) for version in (1, 2, 3)] == ["Disabled", "Disabled", "Enabled"]
 
@@ -308,8 +308,8 @@ def test_no_grant_is_made_on_a_retired_version(kms: Kms) -> None:
     """KMS would refuse it, and it would come to life if the key were enabled again."""
     administration = AwsAdministration(kms)
     administration.make_kek(TEXT)
-    administration.rotate_kek(TEXT)
-    administration.retire_kek(TEXT)
+    administration.rotate_keks([TEXT])
+    administration.retire_keks([TEXT])
 
     administration.set_grants("reader", ROLE, [TEXT])
 
@@ -351,7 +351,7 @@ def test_principal_without_an_arn_and_keys_that_are_not_there_are_refused(kms: K
     with pytest.raises(UsageError, match=f"1 keys are not there, such as key {SCRATCH}"):
         administration.set_grants("reader", ROLE, [TEXT, SCRATCH])
     with pytest.raises(UsageError, match="make it first"):
-        administration.rotate_kek(SCRATCH)
+        administration.rotate_keks([SCRATCH])
     assert grants_of(kms, TEXT, 1) == {}
 
 

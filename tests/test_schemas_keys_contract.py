@@ -152,7 +152,7 @@ def test_after_a_rotation_old_wrappings_open_and_rewrapped_ones_too(service: Ser
     service.administration.make_kek(kek_id)
     old = service.keys_of(OWNER).generate_data_key(kek_id, SHARD)
 
-    service.administration.rotate_kek(kek_id)
+    service.administration.rotate_keks([kek_id])
     keys = service.keys_of(OWNER)
     new, later = keys.rewrap(old.wrapped, SHARD), keys.generate_data_key(kek_id, SHARD)
 
@@ -167,11 +167,11 @@ def test_after_retirement_only_the_newest_version_opens(service: Service) -> Non
     kek_id = kek_of(CODES[1], "results")
     service.administration.make_kek(kek_id)
     old = service.keys_of(OWNER).generate_data_key(kek_id, SHARD)
-    service.administration.rotate_kek(kek_id)
+    service.administration.rotate_keks([kek_id])
     new = service.keys_of(OWNER).rewrap(old.wrapped, SHARD)
 
     for _ in range(2):
-        service.administration.retire_kek(kek_id)
+        service.administration.retire_keks([kek_id])
     keys = service.keys_of(OWNER)
 
     assert keys.decrypt(new, SHARD) == old.plaintext
@@ -213,7 +213,7 @@ def test_grants_hold_for_versions_to_come_and_end_when_they_are_taken(service: S
     for principal in ("one", "two"):
         service.grant(principal, [SCRATCH])
 
-    service.administration.rotate_kek(SCRATCH)
+    service.administration.rotate_keks([SCRATCH])
     made = service.keys_of(OWNER).generate_data_key(SCRATCH, SHARD)
     both = [service.keys_of(principal).decrypt(made.wrapped, SHARD) for principal in ("one", "two")]
     service.grant("one", [])

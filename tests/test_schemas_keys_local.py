@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas import keys_local
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keyrings import keyring_path, read_keyring
 from schemas.keys import SCRATCH, KeyAdministration, KeyProvider, kek_of
@@ -97,11 +98,11 @@ def test_rotation_rewraps_and_retirement_shuts_old_copies_out(keys: LocalAdminis
     kek_id = kek_of(CODES[0], "text")
     old = keys_of(keys.folder, "owner").generate_data_key(kek_id, SHARD)
 
-    keys.rotate_kek(kek_id)
+    keys.rotate_keks([kek_id])
     holder = keys_of(keys.folder, "one")
     new = holder.rewrap(old.wrapped, SHARD)
     both = [holder.decrypt(wrapped, SHARD) for wrapped in (old.wrapped, new)]
-    keys.retire_kek(kek_id)
+    keys.retire_keks([kek_id])
     holder = keys_of(keys.folder, "one")
 
     assert both == [old.plaintext] * 2
@@ -118,8 +119,8 @@ def test_revoked_principal_opens_nothing_made_or_rotated_afterwards(keys: LocalA
     copy = keys_of(keys.folder, "one")
 
     keys.set_grants("one", None, [])
-    keys.rotate_kek(kek_id)
-    keys.retire_kek(kek_id)
+    keys.rotate_keks([kek_id])
+    keys.retire_keks([kek_id])
     owner = LocalKeys(read_keyring(keyring_path(keys.folder, "owner")))
     later = owner.generate_data_key(kek_id, SHARD).wrapped
 
@@ -128,6 +129,22 @@ def test_revoked_principal_opens_nothing_made_or_rotated_afterwards(keys: LocalA
         copy.decrypt(later, SHARD)
     with pytest.raises(AccessDeniedError, match="not granted to one"):
         keys_of(keys.folder, "one").decrypt(later, SHARD)
+
+
+def test_a_rotation_writes_each_keyring_once(keys: LocalAdministration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many KEKs get new versions, or lose old ones."""
+    written: list[str] = []
+    write = keys_local.write_keyring
+    monkeypatch.setattr(
+        keys_local, "write_keyring", lambda folder, ring: written.append(ring.principal) or write(folder, ring)
+    )
+    kek_ids = [kek_of(code, "text") for code in CODES]
+
+    keys.rotate_keks(kek_ids)
+    keys.retire_keks(kek_ids)
+
+    assert max(written.count(name) for name in written) == 2
+    assert written[0] == keys.principal
 
 
 def test_making_a_kek_again_keeps_it(keys: LocalAdministration) -> None:

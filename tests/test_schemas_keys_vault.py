@@ -331,7 +331,7 @@ def test_grants_that_cannot_be_meant_are_refused(root: Vault, standin: VaultStan
     with pytest.raises(UsageError, match=f"1 keys are not there, such as key {SCRATCH}"):
         administration.set_grants("reader", None, [TEXT, SCRATCH])
     with pytest.raises(UsageError, match="not in Vault; make it first"):
-        administration.rotate_kek(SCRATCH)
+        administration.rotate_keks([SCRATCH])
     with pytest.raises(UsageError, match="no id of a KEK"):
         administration.make_kek("Cardiology")
     assert policy_name("reader", root.settings.prefix) not in standin.policies
@@ -347,9 +347,11 @@ def test_key_of_another_form_is_not_used(root: Vault, standin: VaultStandIn, nam
     path = f"transit/keys/{key_name(root.settings, TEXT)}"
     root.call("POST", path, where="test", **{**FORM, name: value})
 
-    for change in (administration.make_kek, administration.rotate_kek, administration.retire_kek):
+    with pytest.raises(UsageError, match=rf"not as it must be \({name}\)"):
+        administration.make_kek(TEXT)
+    for change in (administration.rotate_keks, administration.retire_keks):
         with pytest.raises(UsageError, match=rf"not as it must be \({name}\)"):
-            change(TEXT)
+            change([TEXT])
     with pytest.raises(UsageError, match=rf"not as it must be \({name}\)"):
         administration.set_grants("reader", None, [TEXT])
 
