@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,20 +40,56 @@ def _unaudited(_action: Action, _what: str, _outcome: Outcome) -> None:
     """Where there is no principal, there is no log."""
 
 
-def read_blocks(build: Build, keys: Iterable[BlockKey], *, audited: Audited = _unaudited) -> Iterator[Block]:
+def read_blocks(
+    build: Build, keys: Iterable[BlockKey], *, broken: MutableMapping[str, str], audited: Audited = _unaudited
+) -> Iterator[Block]:
     """Read blocks in the given order, keeping one verified shard in memory at a time.
+
+    Args:
+        build: Whose blocks.
+        keys: Sorted, so that each shard is opened once.
+        broken: Takes the shards of which something is not what the manifest seals, each with what was found; no further
+            block of such a shard is given.
+        audited: Hears of each shard that is opened.
 
     Raises:
         AccessDeniedError: a shard's department was not granted; it is not read then.
-        IntegrityError: a shard or block is not what the manifest seals; names the file.
+        TemporaryError: the file system failed.
     """
     shards = {shard.shard_id: shard for shard in build.manifest.shards}
     opened: tuple[str, pq.ParquetFile] | None = None
     for key in keys:
-        if opened is None or opened[0] != key.shard_id:
-            audited("read", f"{build.manifest.build_id}/{key.shard_id}", "done")  # noted first: no read goes unnoted
-            opened = (key.shard_id, _open_shard(build, shards[key.shard_id]))
-        yield _read_block(build, shards[key.shard_id], opened[1], key)
+        if key.shard_id in broken:
+            continue
+        try:
+            if opened is None or opened[0] != key.shard_id:
+                audited(
+                    "read", f"{build.manifest.build_id}/{key.shard_id}", "done"
+                )  # noted first: no read goes unnoted
+                opened = (key.shard_id, _open_shard(build, shards[key.shard_id]))
+            block = _read_block(build, shards[key.shard_id], opened[1], key)
+        except IntegrityError as error:
+            broken[key.shard_id] = str(error)
+            continue
+        yield block
+
+
+def require_sound(broken: Iterable[Mapping[str, str]]) -> None:
+    """No rank has left a shard out.
+
+    Args:
+        broken: Of each rank, its broken shards with what was found.
+
+    Raises:
+        IntegrityError: lists the shards of all ranks.
+    """
+    found = {shard_id: message for part in broken for shard_id, message in part.items()}
+    if found:
+        first = min(found)
+        raise IntegrityError(
+            f"{len(found)} shards are not what was sealed; they were left out, all others are scored and kept: "
+            f"{', '.join(sorted(found))}; of {found[first]}; then run the same command again"
+        )
 
 
 def _open_shard(build: Build, shard: ShardEntry) -> pq.ParquetFile:

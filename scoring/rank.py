@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.access import Access
@@ -15,13 +15,23 @@ from scoring.sync import ControlPlane
 
 @dataclass(slots=True)
 class Rank:
-    """One process of a run, with its ways to speak to the others and to people."""
+    """One process of a run, with its ways to speak to the others and to people.
+
+    Attributes:
+        folder: Of the run.
+        identity: Which process.
+        plane: The other ranks.
+        status: Its status file.
+        access: What it may read.
+        broken_shards: Shards that it left out, with what was found instead of what was sealed.
+    """
 
     folder: Path
     identity: RankIdentity
     plane: ControlPlane
     status: StatusFile
     access: Access | None = None
+    broken_shards: dict[str, str] = field(default_factory=dict)
 
     @property
     def leads(self) -> bool:

@@ -23,6 +23,7 @@ from schemas.manifests import (
 from schemas.partials import BlockKey
 from schemas.seals import check_seal, label
 from scoring.assignment import RankIdentity, blocks_of
+from scoring.blocks import require_sound
 from scoring.config import ScoringSettings
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish, seal_run
@@ -83,6 +84,7 @@ def run_rank(
             publisher = Publisher(rank, build, session, ledger)
             score_share(publisher, {key: todo[key] for key in mine}, recall)
             status.say("waiting")
+            require_sound(plane.gather("broken-shards", rank.broken_shards))
             require_readers(readers, {key.department for key in expected}, audited=rank.audited)
             manifest = finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
             if rank.leads:

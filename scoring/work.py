@@ -64,7 +64,9 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
 
 
 def _encoded(publisher: Publisher, keys: Sequence[BlockKey]) -> Iterator[tuple[BlockKey, list[Encoded]]]:
-    for block in read_blocks(publisher.build, keys, audited=publisher.rank.audited):
+    for block in read_blocks(
+        publisher.build, keys, broken=publisher.rank.broken_shards, audited=publisher.rank.audited
+    ):
         publisher.carried[block.key] = block.carried
         yield block.key, publisher.session.encoder.encode(block.texts)
 
