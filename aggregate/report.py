@@ -105,8 +105,7 @@ def marks(build: Build, run: Run) -> list[str]:
     found = []
     if build.manifest.limited_to is not None:
         found.append(f"build limited to {build.manifest.limited_to:,} records")
-    if run.header.limited_to is not None:
-        found.append(f"run limited to the first {run.header.limited_to:,} blocks")
+    found += run.header.marks
     if build.manifest.encryption == "none":
         found.append("shards not encrypted")
     return found

@@ -203,6 +203,10 @@ class Commit(Document):
     audit: dict[str, AuditHead] = Field(default_factory=dict)
 
 
+COMPOSITION_ANY, COMPOSITION_PER_BLOCK = "any rows", "rows of one block, in the order of its records"
+NOT_INVARIANT = "not batch-invariant on this device"
+
+
 class RunHeader(Document):
     """What a run's numbers depend on. ``run_id`` is the digest of ``fingerprint``; equal ids mean equal bits.
 
@@ -217,6 +221,13 @@ class RunHeader(Document):
     fingerprint: dict[str, Any]
     selftest: dict[str, Any]
     limited_to: int | None
+
+    @property
+    def marks(self) -> list[str]:
+        """What a reader must know before any figure of the run."""
+        found = [] if self.limited_to is None else [f"run limited to the first {self.limited_to:,} blocks"]
+        is_fixed = self.fingerprint.get("compute", {}).get("composition") == COMPOSITION_PER_BLOCK
+        return [*found, NOT_INVARIANT] if is_fixed else found
 
 
 class PartialEntry(Value):

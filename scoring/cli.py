@@ -57,6 +57,7 @@ def cli() -> None:
 @click.argument("build", type=FOLDER)
 @click.option("--out", type=FOLDER, required=True, metavar="RUN", help="Run folder; resumed when it holds this run.")
 @model_options
+@click.option("--strict/--no-strict", default=None, help="Refuse a device on which neighbours change a row's bits.")
 @click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Silence after which a rank is lost. Default: 300.")
 @click.option("--dedup/--no-dedup", default=None, help="Compute equal records of a department once. Default: on.")
@@ -141,7 +142,7 @@ def selftest(*, as_json: bool, verbose: int, **options: Any) -> None:
     from scoring.session import open_session
 
     setup_logging(verbose)
-    settings = _settings(options)
+    settings = _settings({**options, "strict": True})
     notice("loading the model and running a few tiles")
     with open_session(settings, None, identity=rank_identity()) as session:
         outcomes = session.selftest.outcomes()

@@ -33,6 +33,8 @@ class ScoringSettings(Settings):
         threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
         tile_tokens: Tokens of a forward pass; a tile of T-token rows has ``max(1, tile_tokens // T)`` rows.
         tile_rows: 1 puts each row in a tile of its own, for devices where neighbours change a row's bits.
+        strict: Refuse a device on which neighbours change a row's bits; otherwise tiles are fixed within each block
+            there, and every output says so.
         max_quarantined: Share of records with a NaN or infinite loss above which the run fails.
         timeout: Seconds without a sign of life after which a rank is called lost.
         dedup: Compute equal token sequences of a department once; no bit depends on it.
@@ -50,6 +52,7 @@ class ScoringSettings(Settings):
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     tile_tokens: int = Field(default=TILE_TOKENS, ge=16, le=MAX_TILE_TOKENS)
     tile_rows: Literal["auto", "1"] = "auto"
+    strict: bool = False
     max_quarantined: float = Field(default=0.001, ge=0, le=1)
     timeout: float = Field(default=300, gt=0)
     dedup: bool = True

@@ -39,11 +39,14 @@ class Method:
         windowing: How records are cut.
         menu: Tile shapes.
         compute: Runs one tile.
+        is_per_block: Rows share tiles with rows of their own block only, in the order of its records: on a device where
+            neighbours change a row's bits these then follow from the block alone, on any rank and after any resume.
     """
 
     windowing: Windowing
     menu: TileMenu
     compute: TileFunction
+    is_per_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,8 @@ class _Engine:
                 if tile:
                     self._run(tile)
                     yield from self._take_finished()
+        if self._method.is_per_block:
+            yield from self.finish()
         yield from self._take_finished()
         while self._has_too_much_open():
             self._run_oldest()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.canonical import canonical_json
 from schemas.folders import Build
+from schemas.manifests import COMPOSITION_ANY, COMPOSITION_PER_BLOCK
 from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
@@ -22,6 +23,7 @@ from scoring.tokens import Encoder
 
 if TYPE_CHECKING:
     from scoring.models import LoadedModel
+    from scoring.selftest import SelfTest
 
 LIBRARIES = ("numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
 GGUF_LIBRARIES = ("accelerate", "gguf")
@@ -66,9 +68,10 @@ def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSe
     }
 
 
-def compute_part(windowing: Windowing, menu: TileMenu, settings: ScoringSettings) -> dict[str, Any]:
-    """Shapes and precision of the forward passes."""
+def compute_part(windowing: Windowing, menu: TileMenu, settings: ScoringSettings, selftest: SelfTest) -> dict[str, Any]:
+    """Shapes, company and precision of the forward passes."""
     return {
+        "composition": COMPOSITION_ANY if selftest.is_batch_invariant else COMPOSITION_PER_BLOCK,
         "head_chunk": HEAD_CHUNK,
         "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
@@ -107,6 +110,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
         "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
         "precision": settings.precision == compute["precision"],
         "prefix": settings.prefix == tokenizer["prefix_policy"],
+        "strict": not settings.strict or compute.get("composition") == COMPOSITION_ANY,
         "stride": settings.stride in (None, compute["stride"]),
         "threads_per_rank": device["threads_per_rank"]
         in (None, settings.threads_per_rank or device["threads_per_rank"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from scoring.selftest import SelfTest, require_passed, run_selftest
 from scoring.tiles import TileFunction, TileMenu, make_menu
 from scoring.tokens import Encoder
 
+logger = logging.getLogger("scoring.session")
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -37,7 +40,7 @@ class Session:
     @property
     def method(self) -> Method:
         """How token ids become losses."""
-        return Method(self.windowing, self.menu, self.compute)
+        return Method(self.windowing, self.menu, self.compute, is_per_block=not self.selftest.is_batch_invariant)
 
     @property
     def run_id(self) -> str:
@@ -71,10 +74,12 @@ def open_session(settings: ScoringSettings, build: Build | None, *, identity: Ra
     compute = make_tile_function(model, menu)
     with model.computing():
         selftest = run_selftest(model, menu, compute, num_threads=num_threads)
-        require_passed(selftest)
+        require_passed(selftest, strict=settings.strict)
+        if not selftest.is_batch_invariant:
+            logger.warning("not batch-invariant on this device; tiles are fixed within each block")
         fingerprint = {
             "build": {} if build is None else build_part(build, settings.limit_blocks),
-            "compute": compute_part(windowing, menu, settings),
+            "compute": compute_part(windowing, menu, settings, selftest),
             "device": {
                 "canary_sha256": selftest.canary,
                 "class": device_class(device),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.manifests import RunManifest
+from schemas.documents import read_document
+from schemas.manifests import RUN_FILE, RunHeader, RunManifest
 from schemas.tally import ExactSum
 
 
@@ -16,6 +17,7 @@ def summary(manifest: RunManifest, run: Path) -> dict[str, Any]:
     totals = manifest.totals
     loss = ExactSum.from_json({"mantissa": totals.loss_nats["mantissa"], "exponent": totals.loss_nats["exponent"]})
     figures: dict[str, Any] = {
+        "marks": read_document(run / RUN_FILE, RunHeader).marks,
         "run": str(run),
         "run_id": manifest.run_id,
         "num_blocks": len(manifest.partials),
@@ -35,7 +37,8 @@ def summary(manifest: RunManifest, run: Path) -> dict[str, Any]:
 def summary_lines(figures: Mapping[str, Any]) -> list[str]:
     """The summary for people."""
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in figures["skipped"].items() if count) or "none"
-    lines = [
+    lines = [*(f"! {mark}" for mark in figures["marks"])]
+    lines += [
         f"run {figures['run_id']} is complete: {figures['num_records']:,} records, {figures['num_tokens']:,} tokens, "
         f"{figures['num_blocks']:,} blocks; skipped: {skipped}"
     ]

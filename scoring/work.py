@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.console import Progress
+from schemas.errors import UsageError
 from schemas.folders import Build
+from schemas.manifests import NOT_INVARIANT
 from schemas.partials import BlockKey
 from scoring.ahead import ahead
 from scoring.blocks import read_blocks
@@ -32,8 +34,12 @@ def recall_of(settings: ScoringSettings, build: Build, session: Session, rank: R
     """What the settings allow a rank to recall.
 
     Raises:
-        UsageError: the cache cannot be where it is wanted.
+        UsageError: the cache cannot be where it is wanted, or losses here are no function of the record alone.
     """
+    if session.method.is_per_block:
+        if settings.cache is not None:
+            raise UsageError(f"cache: {NOT_INVARIANT}; leave out --cache, or set --tile-rows 1")
+        return None  # an equal note of another block has other bits
     if settings.cache is None:
         return Recall() if settings.dedup else None
     require_cache_folder(settings.cache, build)

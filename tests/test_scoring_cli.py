@@ -64,12 +64,11 @@ def test_plan_shows_the_deal(num_ranks: int, build: MadeBuild, capsys: pytest.Ca
 
 
 def test_selftest_command_shows_the_claims(tiny_llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``scoring selftest`` proves the four claims on this device."""
+    """``scoring selftest`` proves its claims on this device."""
     outcome = run_command(cli, ["selftest", "--model", tiny_llama, "--device", "cpu", "--json"], capsys)
 
     result = json.loads(outcome.out)
     assert outcome.code == 0
-    assert result["selftest"] == dict.fromkeys(
-        ("causality", "chunked_head", "finite_losses", "threads", "tile_invariance"), "passed"
-    )
+    claims = ("causality", "chunked_head", "finite_losses", "repeatability", "threads", "tile_invariance")
+    assert result["selftest"] == dict.fromkeys(claims, "passed")
     assert result["device"].startswith("cpu ")

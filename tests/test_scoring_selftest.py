@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
+from schemas.manifests import NOT_INVARIANT
 from scoring.checkpoints import locate
 from scoring.forward import make_tile_function
 from scoring.losses import Head
@@ -74,7 +77,15 @@ def test_every_known_shape_passes(kind: str, model_of: ModelOf) -> None:
     with scoring(model_of(kind)) as session:
         found = session.selftest.outcomes()
 
-    assert found == dict.fromkeys(("tile_invariance", "causality", "chunked_head", "threads", "finite_losses"), PASSED)
+    assert set(found.values()) == {PASSED}
+    assert found.keys() == {
+        "tile_invariance",
+        "repeatability",
+        "causality",
+        "chunked_head",
+        "threads",
+        "finite_losses",
+    }
 
 
 @pytest.mark.parametrize("settings", [{"max_length": 2}, {"max_length": 3}, {"tile_rows": "1"}, {"tile_tokens": 16}])
@@ -124,7 +135,8 @@ def test_bits_that_depend_on_a_neighbour_are_found(size: float, gemma2: LoadedMo
 
     found = outcomes(gemma2, MENU, leaking)
 
-    assert found["tile_invariance"].startswith("other bits beside other rows, tile of ")
+    assert found["tile_invariance"].startswith(f"{NOT_INVARIANT}: other bits beside other rows, tile of ")
+    assert found["repeatability"] == PASSED
 
 
 def test_bits_that_depend_on_the_place_are_found(gemma2: LoadedModel) -> None:
@@ -135,6 +147,19 @@ def test_bits_that_depend_on_the_place_are_found(gemma2: LoadedModel) -> None:
         return [losses * (1 + at * 2**-52) for at, losses in enumerate(sound(length, rows))]
 
     assert outcomes(gemma2, MENU, placed)["tile_invariance"] != PASSED
+
+
+def test_bits_that_change_each_time_are_found(gemma2: LoadedModel) -> None:
+    """A device that gives one tile other bits the second time is told from one that only minds the neighbours."""
+    sound, times = make_tile_function(gemma2, MENU), itertools.count(1)
+
+    def unsteady(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        shift = 1 + next(times) * 2**-52
+        return [losses * shift for losses in sound(length, rows)]
+
+    found = outcomes(gemma2, MENU, unsteady)
+
+    assert found["repeatability"].startswith("other bits the second time, tile of ")
 
 
 def test_another_thread_count_is_found(gemma2: LoadedModel) -> None:
@@ -151,6 +176,7 @@ def test_another_thread_count_is_found(gemma2: LoadedModel) -> None:
     ("claim", "field", "cure"),
     [
         ("tile_invariance", "tile_invariance", "set --tile-rows 1"),
+        ("repeatability", "repeatability", "score on another"),
         ("causality", "causality", "score another, or report the model"),
         ("chunked_head", "head", "report the model"),
         ("threads", "threads", "set --threads-per-rank"),
@@ -158,14 +184,28 @@ def test_another_thread_count_is_found(gemma2: LoadedModel) -> None:
 )
 def test_a_failure_names_its_claim_and_the_cure(claim: str, field: str, cure: str) -> None:
     """The run does not start, and the message says what was seen and what to do."""
-    passed = SelfTest(PASSED, PASSED, PASSED, PASSED, PASSED, "0" * 64)
-    require_passed(passed)
+    passed = SelfTest(PASSED, PASSED, PASSED, PASSED, PASSED, PASSED, "0" * 64)
+    require_passed(passed, strict=True)
 
     with pytest.raises(IntegrityError) as caught:
-        require_passed(replace(passed, **{field: "what was seen"}))
+        require_passed(replace(passed, **{field: "what was seen"}), strict=True)
 
     assert str(caught.value).startswith(f"self-test {claim}: what was seen; ")
     assert cure in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "is_refused"),
+    [("tile_invariance", False), ("repeatability", True), ("causality", True), ("head", True), ("threads", True)],
+)
+def test_only_tile_invariance_can_be_done_without(field: str, is_refused: bool) -> None:
+    """Unless strict, a run goes on where neighbours change bits, and under no other failure."""
+    failed = replace(SelfTest(PASSED, PASSED, PASSED, PASSED, PASSED, PASSED, "0" * 64), **{field: "what was seen"})
+
+    with pytest.raises(IntegrityError) if is_refused else nullcontext():
+        require_passed(failed, strict=False)
+
+    assert failed.is_batch_invariant == is_refused
 
 
 def test_a_model_that_is_nan_everywhere_fails(model_of: ModelOf) -> None:
