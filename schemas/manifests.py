@@ -271,7 +271,9 @@ class RankStatus(Document):
     """What one rank was last doing; times are UTC seconds since the epoch.
 
     ``num_tokens`` were computed; ``num_repeated`` records had the tokens of another record of this rank, and
-    ``num_cached`` those of an earlier run.
+    ``num_cached`` those of an earlier run. ``num_estimated_…`` are the build's estimates of the tokens of blocks, done
+    and planned. ``num_recent_tokens`` were computed in the last ``recent_seconds``, a minute once the rank has scored for
+    longer; it has scored for ``scoring_seconds`` in all.
     """
 
     kind = "exactppl.rank-status"
@@ -287,5 +289,10 @@ class RankStatus(Document):
     num_tokens: int = Field(ge=0)
     num_repeated: int = Field(default=0, ge=0)
     num_cached: int = Field(default=0, ge=0)
+    num_estimated_done: int = Field(default=0, ge=0)
+    num_estimated_planned: int = Field(default=0, ge=0)
+    num_recent_tokens: int = Field(default=0, ge=0)
+    recent_seconds: float = Field(default=0, ge=0)
+    scoring_seconds: float = Field(default=0, ge=0)
     started_at: float
     updated_at: float

@@ -13,7 +13,6 @@ from schemas.console import NamedPath, emit, notice, output_options, terminates_
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
-    from schemas.manifests import RankStatus
     from scoring.config import ScoringSettings
 
 FOLDER = NamedPath(path_type=Path)
@@ -118,17 +117,31 @@ def plan(build: Path, *, ranks: int, limit_blocks: int | None, as_json: bool, ve
 
 @cli.command()
 @click.argument("folder", metavar="RUN", type=FOLDER)
+@click.option("--watch", "is_watched", is_flag=True, help="Show it again and again until the run ends.")
 @output_options
-def status(folder: Path, *, as_json: bool, verbose: int) -> int:
+def status(folder: Path, *, is_watched: bool, as_json: bool, verbose: int) -> int:
     """Show what each rank was last doing, and exit with the run's true code: 0 when it is complete."""
     from schemas.logs import setup_logging
-    from scoring.status import read_statuses, true_exit_code
+    from scoring.status import true_exit_code
+    from scoring.vitals import vitals_line
+    from scoring.watch import screen, vitals_in, watch
 
     setup_logging(verbose)
-    statuses = read_statuses(folder)
-    exit_code = true_exit_code(folder, statuses)
-    result = {"exit_code": exit_code, "ranks": [item.model_dump(mode="json") for item in statuses]}
-    emit(result, [*map(_status_line, statuses), f"run: exit code {exit_code}"], as_json=as_json)
+    if is_watched:
+        with screen(quiet=as_json) as shown:
+            ranks = watch(folder, shown)
+    else:
+        ranks = vitals_in(folder)
+    exit_code = true_exit_code(folder, [rank.status for rank in ranks])
+    result = {
+        "exit_code": exit_code,
+        "ranks": [
+            rank.status.model_dump(mode="json")
+            | {name: getattr(rank, name) for name in ("age_seconds", "tokens_per_second", "eta_seconds", "is_silent")}
+            for rank in ranks
+        ],
+    }
+    emit(result, [*map(vitals_line, ranks), f"run: exit code {exit_code}"], as_json=as_json)
     return exit_code
 
 
@@ -157,14 +170,3 @@ def _settings(options: dict[str, Any]) -> ScoringSettings:
 
     config_file = options.pop("config")
     return load_settings(ScoringSettings, "scoring", flags=options, config_file=config_file)
-
-
-def _status_line(status: RankStatus) -> str:
-    seconds = status.updated_at - status.started_at
-    rate = status.num_tokens / seconds if seconds > 0 else 0.0
-    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    blocks = f"{status.num_blocks_done} of {status.num_blocks_planned} blocks, {rate:,.0f} tokens/s"
-    recalled = f", {status.num_repeated:,} repeated and {status.num_cached:,} cached records not computed again"
-    message = f": {status.message}" if status.message else ""
-    shown = recalled if status.num_repeated or status.num_cached else ""
-    return f"rank {status.rank}: {status.state}, {blocks}{shown}{code}{message}"

@@ -38,6 +38,11 @@ class Rank:
         """Rank 0 alone writes what there is once."""
         return self.identity.rank == 0
 
+    def show_life(self) -> None:
+        """Tell the other ranks and people that this one makes progress; cheap enough for every tile."""
+        self.plane.beat()
+        self.status.refresh()
+
     def audited(self, action: Action, what: str, outcome: Outcome) -> None:
         """Note an event in the rank's log; without a principal nobody could be named."""
         if self.access is not None:

@@ -130,6 +130,7 @@ def _only_job(rank: Rank) -> Iterator[None]:
         if rank.leads:
             clean_up(rank.folder, rank.identity.num_ranks)
         rank.plane.wait_for_all("folder")
+        rank.plane.while_waiting = rank.show_life
         yield
     finally:
         if descriptor is not None:

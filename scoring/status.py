@@ -28,6 +28,7 @@ from schemas.errors import (
 from schemas.logs import frames
 from schemas.manifests import COMPLETE_FILE, RUN_FILE, STATUS_FOLDER, RankState, RankStatus, RunManifest
 from schemas.seals import check_seal, label
+from scoring.rates import RecentRate
 
 SECONDS_BETWEEN_WRITES = 2.0
 # Which failure explains the others: a rank that was stopped or lost its peers only followed another one.
@@ -52,8 +53,12 @@ class StatusFile:
     num_tokens: int = 0
     num_repeated: int = 0
     num_cached: int = 0
+    num_estimated_done: int = 0
+    num_estimated_planned: int = 0
+    state: RankState = "starting"
     started_at: float = field(default_factory=time.time)
     written_at: float = 0.0
+    rate: RecentRate = field(default_factory=RecentRate)
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
@@ -77,12 +82,24 @@ class StatusFile:
         with suppress(PipelineError):  # a full disk must not hide why the rank failed
             self.say(state, message=message, exit_code=exit_code)
 
+    def begin(self, *, num_blocks: int, num_estimated: int) -> None:
+        """Say that the work begins, and how much it is; the rate counts from here on."""
+        self.num_blocks_planned, self.num_estimated_planned = num_blocks, num_estimated
+        self.rate.note(time.time(), self.num_tokens)
+        self.say("scoring")
+
+    def refresh(self) -> None:
+        """Show that the rank lives, doing what it did."""
+        self.say(self.state, force=False)
+
     def say(self, state: RankState, *, message: str = "", exit_code: int | None = None, force: bool = True) -> None:
         """Write the file; without ``force`` only when the last one is old enough."""
         now = time.time()
         if not force and now - self.written_at < SECONDS_BETWEEN_WRITES:
             return
-        self.written_at = now
+        if self.state == "scoring" and self.rate.has_begun:
+            self.rate.note(now, self.num_tokens)
+        self.written_at, self.state = now, state
         document = RankStatus(
             run_id=self.run_id,
             rank=self.rank,
@@ -95,6 +112,11 @@ class StatusFile:
             num_tokens=self.num_tokens,
             num_repeated=self.num_repeated,
             num_cached=self.num_cached,
+            num_estimated_done=self.num_estimated_done,
+            num_estimated_planned=self.num_estimated_planned,
+            num_recent_tokens=self.rate.num_tokens,
+            recent_seconds=self.rate.seconds,
+            scoring_seconds=self.rate.total_seconds,
             started_at=self.started_at,
             updated_at=now,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -28,7 +28,12 @@ ValueT = TypeVar("ValueT")
 
 
 class ControlPlane:
-    """The gloo process group and heartbeat store of a run; for a single process every method is trivial."""
+    """The gloo process group and heartbeat store of a run; for a single process every method is trivial.
+
+    Attributes:
+        identity: Of this process.
+        while_waiting: Called again and again while it waits for others; tells them that it lives.
+    """
 
     def __init__(self, identity: RankIdentity, timeout_seconds: float, store: Store | None) -> None:
         self.identity = identity
@@ -36,6 +41,7 @@ class ControlPlane:
         self._store = store
         self._num_beats = 0
         self._beat_at = 0.0
+        self.while_waiting: Callable[[], None] = self.beat
 
     def beat(self) -> None:
         """Say that this rank makes progress; cheap enough for every tile."""
@@ -107,7 +113,7 @@ class ControlPlane:
             while missing:
                 missing = self._still_missing(store, step, missing)
                 if beats:
-                    self.beat()
+                    self.while_waiting()
                 time.sleep(SECONDS_BETWEEN_LOOKS if missing else 0)
 
     def _still_missing(

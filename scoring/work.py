@@ -55,7 +55,7 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
         recall: What need not be computed again.
     """
     rank, session = publisher.rank, publisher.session
-    rank.status.num_blocks_planned = len(work)
+    rank.status.begin(num_blocks=len(work), num_estimated=sum(work.values()))
     title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
     with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress, publisher.open():
         method = replace(session.method, compute=_observed(session.compute, rank, progress, recall))
@@ -63,6 +63,8 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
             # In the order of the shards, so that each is opened and verified once.
             for key, results in score_blocks(ahead(_encoded(publisher, sorted(work))), method, memory=recall):
                 publisher.publish(key, results)
+                rank.status.num_estimated_done += work[key]
+                rank.show_life()
         finally:
             if recall is not None:
                 rank.status.num_repeated, rank.status.num_cached = recall.num_repeated, recall.num_cached
@@ -83,11 +85,10 @@ def _observed(compute: TileFunction, rank: Rank, progress: Progress, recall: Rec
     def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
         losses = compute(length, rows)
         num_tokens = sum(map(len, losses))
-        rank.plane.beat()
         rank.status.num_tokens += num_tokens
         if recall is not None:
             rank.status.num_repeated, rank.status.num_cached = recall.num_repeated, recall.num_cached
-        rank.status.say("scoring", force=False)
+        rank.show_life()
         progress.advance(num_tokens)
         return losses
 

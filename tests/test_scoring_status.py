@@ -160,6 +160,7 @@ def test_status_command_ends_with_the_true_code(tmp_path: Path, capsys: pytest.C
     result = json.loads(told.out)
     assert result["exit_code"] == 65
     assert [rank["exit_code"] for rank in result["ranks"]] == [143, 65, None]
+    assert [rank["is_silent"] for rank in result["ranks"]] == [False] * 3
 
 
 def test_status_of_a_complete_run_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
