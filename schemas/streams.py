@@ -27,6 +27,7 @@ MAGIC = b"XPPLENC1"
 SALT_BYTES = 16
 HEADER_BYTES = len(MAGIC) + SALT_BYTES
 CHUNK_BYTES = 1 << 16
+CHUNKS_AT_ONCE = 16
 _STORED_BYTES = CHUNK_BYTES + TAG_BYTES
 
 
@@ -44,6 +45,7 @@ class EncryptingWriter:
         self._cipher = _cipher(key, salt, place)
         self._file = file
         self._pending = bytearray()
+        self._stored = bytearray(CHUNKS_AT_ONCE * _STORED_BYTES)
         self._num_chunks = 0
         file.write(MAGIC + salt)
 
@@ -57,11 +59,12 @@ class EncryptingWriter:
             view = view[room:]
             if not view:
                 return num_bytes
-            self._put(self._pending)
+            self._put(memoryview(self._pending))
             self._pending = bytearray()
         while len(view) > CHUNK_BYTES:
-            self._put(view[:CHUNK_BYTES])
-            view = view[CHUNK_BYTES:]
+            num_bytes_now = min(CHUNKS_AT_ONCE, (len(view) - 1) // CHUNK_BYTES) * CHUNK_BYTES
+            self._put(view[:num_bytes_now])
+            view = view[num_bytes_now:]
         self._pending += view
         return num_bytes
 
@@ -74,12 +77,18 @@ class EncryptingWriter:
 
     def finish(self) -> None:
         """Write the last chunk."""
-        self._put(self._pending, is_last=True)
+        self._file.write(self._cipher.encrypt(_nonce(self._num_chunks, is_last=True), self._pending, None))
+        self._num_chunks += 1
         self._pending = bytearray()
 
-    def _put(self, chunk: bytearray | memoryview, *, is_last: bool = False) -> None:
-        self._file.write(self._cipher.encrypt(_nonce(self._num_chunks, is_last=is_last), chunk, None))
-        self._num_chunks += 1
+    def _put(self, chunks: memoryview) -> None:
+        """Write whole chunks, none of them the last."""
+        stored, end = memoryview(self._stored), 0
+        for start in range(0, len(chunks), CHUNK_BYTES):
+            nonce, room = _nonce(self._num_chunks, is_last=False), stored[end : end + _STORED_BYTES]
+            end += self._cipher.encrypt_into(nonce, chunks[start : start + CHUNK_BYTES], None, room)
+            self._num_chunks += 1
+        self._file.write(stored[:end])
 
 
 class DecryptingReader(io.RawIOBase):
@@ -108,6 +117,8 @@ class DecryptingReader(io.RawIOBase):
         self._num_bytes = stored - self._num_chunks * TAG_BYTES
         self._cipher = _cipher(key, header[len(MAGIC) :], place)
         self._chunk_number, self._chunk = -1, b""
+        # Kept, since fresh memory costs more than the cipher: the kernel clears it page by page.
+        self._stored = bytearray(CHUNKS_AT_ONCE * _STORED_BYTES)
         self._chunk_at((self._num_chunks - 1) * CHUNK_BYTES)
 
     def readable(self) -> bool:
@@ -131,26 +142,33 @@ class DecryptingReader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as one chunk goes; 0 at the end."""
-        target = memoryview(buffer).cast("B")
-        if self._position >= self._num_bytes or not target:
-            return 0
-        chunk = self._chunk_at(self._position)
-        start = self._position % CHUNK_BYTES
-        found = memoryview(chunk)[start : start + len(target)]
-        target[: len(found)] = found
-        self._position += len(found)
-        return len(found)
+        """Fill a buffer; less than whole at the end only."""
+        target = memoryview(buffer).cast("B")[: max(0, self._num_bytes - self._position)]
+        filled = 0
+        while filled < len(target):
+            num_whole = min(CHUNKS_AT_ONCE, (len(target) - filled) // CHUNK_BYTES)
+            if self._position % CHUNK_BYTES or not num_whole:
+                chunk = memoryview(self._chunk_at(self._position))[self._position % CHUNK_BYTES :]
+                num_now = min(len(chunk), len(target) - filled)
+                target[filled : filled + num_now] = chunk[:num_now]
+            else:
+                num_now = num_whole * CHUNK_BYTES
+                self._whole_chunks_into(target[filled : filled + num_now])
+            filled += num_now
+            self._position += num_now
+        return filled
 
     def read(self, size: int | None = -1) -> bytes:
         """So many bytes, or what is left; fewer at the end only."""
         left = max(0, self._num_bytes - self._position)
         wanted = left if size is None or size < 0 else min(size, left)
-        content = bytearray(wanted)
-        view, filled = memoryview(content), 0
-        while filled < wanted:
-            filled += self.readinto(view[filled:])
-        return bytes(content)
+        pieces: list[memoryview] = []
+        while wanted:
+            chunk = memoryview(self._chunk_at(self._position))[self._position % CHUNK_BYTES :][:wanted]
+            pieces.append(chunk)
+            wanted -= len(chunk)
+            self._position += len(chunk)
+        return b"".join(pieces)
 
     def readall(self) -> bytes:
         """What is left."""
@@ -163,6 +181,26 @@ class DecryptingReader(io.RawIOBase):
             self._chunk = self._opened(self._file.read(_STORED_BYTES), number)
             self._chunk_number = number
         return self._chunk
+
+    def _whole_chunks_into(self, target: memoryview) -> None:
+        """Open chunks from the position on straight into their place."""
+        number, num_chunks = self._position // CHUNK_BYTES, len(target) // CHUNK_BYTES
+        self._file.seek(HEADER_BYTES + number * _STORED_BYTES)
+        stored = memoryview(self._stored)[: num_chunks * _STORED_BYTES]
+        if self._file.readinto(stored) != len(stored):  # type: ignore[attr-defined]  # every open file has it
+            raise self._damaged()
+        for index in range(num_chunks):
+            chunk = stored[index * _STORED_BYTES : (index + 1) * _STORED_BYTES]
+            self._open_into(chunk, number + index, target[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES])
+
+    def _open_into(self, stored: memoryview, number: int, target: memoryview) -> None:
+        from cryptography.exceptions import InvalidTag
+
+        nonce = _nonce(number, is_last=number == self._num_chunks - 1)
+        try:
+            self._cipher.decrypt_into(nonce, stored, None, target)
+        except InvalidTag:
+            raise self._damaged() from None
 
     def _opened(self, stored: bytes, number: int) -> bytes:
         from cryptography.exceptions import InvalidTag

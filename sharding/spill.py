@@ -110,10 +110,11 @@ def _parts(number: int, receipt: SpillReceipt) -> Parts:
 def _read_part(file: BinaryIO, path: Path, part: tuple[int, int, int]) -> pa.Buffer:
     start, stop, digest = part
     file.seek(start)
-    content = file.read(stop - start)
-    if xxhash.xxh3_64_intdigest(content) != digest:
+    content = pa.allocate_buffer(stop - start)
+    num_bytes = file.readinto(memoryview(content))  # type: ignore[attr-defined]  # every open file has it
+    if num_bytes != content.size or xxhash.xxh3_64_intdigest(content) != digest:
         raise IntegrityError(f"{label(path)}: not as it was written; check the disk and run again to make it again")
-    return pa.py_buffer(content)
+    return content
 
 
 def _is_intact(scratch: Scratch, path: Path) -> bool:
