@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = NamedPath(path_type=Path)
 MAX_RANKS = 65_536
+PRECISION_HELP = "fp32 (default), fp64, tf32, mixed, bf16, fp16; or by positions of a record: fp32:512,mixed."
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 MODEL_OPTIONS = (
     click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with a [scoring] table."),
@@ -24,7 +25,7 @@ MODEL_OPTIONS = (
     click.option("--tile-tokens", type=int, metavar="N", help="Tokens of one forward pass. Default: 512."),
     click.option("--threads-per-rank", type=int, metavar="N", help="Default: the node's cores, shared out."),
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), help="Default: auto."),
-    click.option("--precision", type=click.Choice(["fp32", "mixed", "bf16"]), help="Default: fp32."),
+    click.option("--precision", metavar="P[:N,P…]", help=PRECISION_HELP),
     click.option("--prefix", type=click.Choice(["auto", "bos", "eos", "none"]), help="Unscored first token."),
     click.option("--stride", type=int, metavar="N", help="Step between windows. Default: --max-length."),
     click.option("--max-length", type=int, metavar="N", help="Tokens of a window. Default: the model's limit."),

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from schemas.precision import Band, PrecisionPolicy, band_items, merged, require_order
 from schemas.settings import Settings
 
 PrefixPolicy = Literal["auto", "bos", "eos", "none"]
-Precision = Literal["fp32", "mixed", "bf16"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 # Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
 MAX_THREADS = 1024
 TILE_TOKENS = 512
 MAX_TILE_TOKENS = 1 << 22
+
+
+def _as_items(value: Any) -> Any:
+    return band_items(value) if isinstance(value, str) else value
+
+
+Bands = Annotated[tuple[Band, ...], BeforeValidator(_as_items)]
 
 
 class ScoringSettings(Settings):
@@ -28,7 +35,10 @@ class ScoringSettings(Settings):
         max_length: Positions of one window, prefix included; the model's own limit when absent.
         stride: Step from one window to the next, in tokens; ``max_length`` when absent, so windows do not overlap.
         prefix: Which token stands before a record and is never scored; ``auto`` is BOS, else EOS, else none.
-        precision: ``fp32``; ``mixed`` is a bf16 autocast backbone with an fp32 head; ``bf16`` has bf16 weights too.
+        precision: One for all records, or bands by a record's positions, prefix included: ``fp32:512,mixed``, or tables
+            with ``up_to`` and ``compute``. ``mixed`` is a bf16 autocast backbone, ``tf32`` a backbone of such products
+            (CUDA); ``bf16`` and ``fp16`` have weights of that type, all four an fp32 head; ``fp64`` is fp64 throughout,
+            where the model's own code does not say otherwise.
         device: ``auto`` takes CUDA, then MPS, then the CPU.
         threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
         tile_tokens: Tokens of a forward pass; a tile of T-token rows has ``max(1, tile_tokens // T)`` rows.
@@ -47,7 +57,7 @@ class ScoringSettings(Settings):
     max_length: int | None = Field(default=None, ge=2, le=MAX_TILE_TOKENS)
     stride: int | None = Field(default=None, ge=1, le=MAX_TILE_TOKENS)
     prefix: PrefixPolicy = "auto"
-    precision: Precision = "fp32"
+    precision: Bands = (Band(compute="fp32"),)
     device: Device = "auto"
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     tile_tokens: int = Field(default=TILE_TOKENS, ge=16, le=MAX_TILE_TOKENS)
@@ -58,6 +68,17 @@ class ScoringSettings(Settings):
     dedup: bool = True
     cache: Path | None = None
     limit_blocks: int | None = Field(default=None, ge=1)
+
+    @field_validator("precision")
+    @classmethod
+    def _ordered(cls, bands: tuple[Band, ...]) -> tuple[Band, ...]:
+        require_order(bands)
+        return merged(bands)
+
+    @property
+    def policy(self) -> PrecisionPolicy:
+        """In which precision which record is computed."""
+        return PrecisionPolicy(self.precision)
 
     @model_validator(mode="after")
     def _cache_needs_dedup(self) -> ScoringSettings:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from schemas.partials import BlockKey
+from schemas.precision import Precision
 from schemas.tables import STATUS_NO_TOKENS, STATUS_SCORED
 from scoring.sequences import Losses, Memory, SequenceKey, SequenceScore, losses_of, sequence_key
 from scoring.tiles import Row, RowPools, TileFunction, TileMenu
@@ -32,21 +33,41 @@ class Windowing:
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """How the records of one range of lengths are computed.
+
+    Attributes:
+        menu: Tile shapes.
+        compute: Runs one tile.
+        precision: Of the tiles.
+        up_to: Most positions of a record, prefix included; None for no limit.
+    """
+
+    menu: TileMenu
+    compute: TileFunction
+    precision: Precision = "fp32"
+    up_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """How token ids become losses.
 
     Attributes:
         windowing: How records are cut.
-        menu: Tile shapes.
-        compute: Runs one tile.
+        lanes: By ascending length; the last one takes any.
         is_per_block: Rows share tiles with rows of their own block only, in the order of its records: on a device where
             neighbours change a row's bits these then follow from the block alone, on any rank and after any resume.
     """
 
     windowing: Windowing
-    menu: TileMenu
-    compute: TileFunction
+    lanes: tuple[Lane, ...]
     is_per_block: bool = False
+
+    def lane_of(self, num_positions: int) -> int:
+        """Number of the lane that computes a record of so many positions, whatever it is scored with."""
+        limits = (lane.up_to for lane in self.lanes)
+        return next(at for at, up_to in enumerate(limits) if up_to is None or num_positions <= up_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +80,7 @@ class RecordResult:
     num_words: int
     num_bytes: int
     num_windows: int
+    precision: Precision = "fp32"
 
 
 @dataclass(slots=True)
@@ -70,9 +92,9 @@ class OpenBlock:
     num_open: int
     num_positions: int
 
-    def close(self, index: int, encoded: Encoded, score: SequenceScore) -> None:
+    def close(self, index: int, encoded: Encoded, score: SequenceScore, *, lane: Lane) -> None:
         """Set the result of one record."""
-        self.results[index] = _result(encoded, score)
+        self.results[index] = _result(encoded, score, lane.precision)
         self.num_open -= 1
 
 
@@ -81,6 +103,7 @@ class OpenSequence:
     """A sequence whose rows are being computed, and the records that wait for it."""
 
     key: SequenceKey
+    lane: int
     losses: Losses
     waiting: list[tuple[OpenBlock, int, Encoded]] = field(default_factory=list)
 
@@ -123,7 +146,7 @@ class _Engine:
 
     def __init__(self, method: Method, memory: Memory | None) -> None:
         self._method, self._memory = method, memory
-        self._pools: RowPools[PendingRow] = RowPools(method.menu)
+        self._pools: list[RowPools[PendingRow]] = [RowPools(lane.menu) for lane in method.lanes]
         self._blocks: dict[BlockKey, OpenBlock] = {}
         self._sequences: dict[SequenceKey, OpenSequence] = {}
 
@@ -133,9 +156,10 @@ class _Engine:
         block = self._blocks[key] = OpenBlock(key, [None] * len(records), len(records), num_positions)
         for index, record in enumerate(records):
             for row in self._rows(block, index, record):
-                tile = self._pools.push(row)
+                lane = row.sequence.lane
+                tile = self._pools[lane].push(row)
                 if tile:
-                    self._run(tile)
+                    self._run(lane, tile)
                     yield from self._take_finished()
         if self._method.is_per_block:
             yield from self.finish()
@@ -146,23 +170,25 @@ class _Engine:
 
     def finish(self) -> Scored:
         """Run what waits, and hand out the rest."""
-        for tile in self._pools.drain():
-            self._run(tile)
-            yield from self._take_finished()
+        for lane, pools in enumerate(self._pools):
+            for tile in pools.drain():
+                self._run(lane, tile)
+                yield from self._take_finished()
 
     def _rows(self, block: OpenBlock, index: int, record: Encoded) -> Iterator[PendingRow]:
         num_targets = max(len(record.positions) - 1, 0)
+        lane = self._method.lane_of(len(record.positions))
         if not num_targets:
-            block.close(index, record, losses_of(0).score())
+            block.close(index, record, losses_of(0).score(), lane=self._method.lanes[lane])
             return
         key = sequence_key(block.key.department, record.positions)
         known = self._memory.find(key) if self._memory else None
         if known is not None:
-            block.close(index, record, known)
+            block.close(index, record, known, lane=self._method.lanes[lane])
             return
         sequence = self._sequences.get(key) if self._memory else None
         if sequence is None:
-            sequence = OpenSequence(key, losses_of(num_targets))
+            sequence = OpenSequence(key, lane, losses_of(num_targets))
             sequence.waiting.append((block, index, record))
             if self._memory:
                 self._sequences[key] = sequence
@@ -183,9 +209,10 @@ class _Engine:
             )
             yield PendingRow(sequence, row, first_target)
 
-    def _run(self, tile: tuple[int, list[PendingRow]]) -> None:
+    def _run(self, lane: int, tile: tuple[int, list[PendingRow]]) -> None:
         length, pending = tile
-        for item, losses in zip(pending, self._method.compute(length, [item.row for item in pending]), strict=True):
+        computed = self._method.lanes[lane].compute(length, [item.row for item in pending])
+        for item, losses in zip(pending, computed, strict=True):
             item.sequence.losses.put(item.first_target, losses)
             if not item.sequence.losses.num_missing:
                 self._close(item.sequence)
@@ -193,7 +220,7 @@ class _Engine:
     def _close(self, sequence: OpenSequence) -> None:
         score = sequence.losses.score()
         for block, index, record in sequence.waiting:
-            block.close(index, record, score)
+            block.close(index, record, score, lane=self._method.lanes[sequence.lane])
         if self._memory:
             self._memory.keep(sequence.key, score)
             self._sequences.pop(sequence.key, None)
@@ -210,15 +237,15 @@ class _Engine:
     def _run_oldest(self) -> None:
         """Run every tile that the oldest block waits for, full or not."""
         oldest = next(iter(self._blocks.values()))
-        for tile in self._pools.drain(lambda row: any(block is oldest for block, _, _ in row.sequence.waiting)):
-            self._run(tile)
+        for lane, pools in enumerate(self._pools):
+            for tile in pools.drain(lambda row: any(block is oldest for block, _, _ in row.sequence.waiting)):
+                self._run(lane, tile)
 
 
-def _result(encoded: Encoded, score: SequenceScore) -> RecordResult:
+def _result(encoded: Encoded, score: SequenceScore, precision: Precision) -> RecordResult:
     if not encoded.num_tokens:
-        return RecordResult(STATUS_NO_TOKENS, None, 0, 0, 0, score.num_windows)
+        return RecordResult(STATUS_NO_TOKENS, None, 0, 0, 0, score.num_windows, precision)
     if score.status != STATUS_SCORED:
-        return RecordResult(score.status, None, 0, 0, 0, score.num_windows)
-    return RecordResult(
-        STATUS_SCORED, score.loss_nats, score.num_tokens, encoded.num_words, encoded.num_bytes, score.num_windows
-    )
+        return RecordResult(score.status, None, 0, 0, 0, score.num_windows, precision)
+    counts = (score.num_tokens, encoded.num_words, encoded.num_bytes, score.num_windows)
+    return RecordResult(STATUS_SCORED, score.loss_nats, *counts, precision)

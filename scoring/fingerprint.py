@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.canonical import canonical_json
 from schemas.folders import Build
 from schemas.manifests import COMPOSITION_ANY, COMPOSITION_PER_BLOCK
+from schemas.precision import bands_text
 from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
@@ -22,8 +23,8 @@ from scoring.tiles import TileMenu
 from scoring.tokens import Encoder
 
 if TYPE_CHECKING:
+    from scoring.lanes import LaneTests
     from scoring.models import LoadedModel
-    from scoring.selftest import SelfTest
 
 LIBRARIES = ("numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
 GGUF_LIBRARIES = ("accelerate", "gguf")
@@ -68,14 +69,16 @@ def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSe
     }
 
 
-def compute_part(windowing: Windowing, menu: TileMenu, settings: ScoringSettings, selftest: SelfTest) -> dict[str, Any]:
+def compute_part(
+    windowing: Windowing, menu: TileMenu, settings: ScoringSettings, selftest: LaneTests
+) -> dict[str, Any]:
     """Shapes, company and precision of the forward passes."""
     return {
         "composition": COMPOSITION_ANY if selftest.is_batch_invariant else COMPOSITION_PER_BLOCK,
         "head_chunk": HEAD_CHUNK,
         "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
-        "precision": settings.precision,
+        "precision": bands_text(settings.precision),
         "stride": windowing.stride,
         "tile_lengths": list(menu.lengths),
         "tile_rows": "1" if menu.one_row else "auto",
@@ -108,7 +111,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
         "libraries": found["libraries"] == library_versions(checkpoint),
         "max_length": settings.max_length in (None, compute["max_length"]),
         "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
-        "precision": settings.precision == compute["precision"],
+        "precision": bands_text(settings.precision) == compute["precision"],
         "prefix": settings.prefix == tokenizer["prefix_policy"],
         "strict": not settings.strict or compute.get("composition") == COMPOSITION_ANY,
         "stride": settings.stride in (None, compute["stride"]),

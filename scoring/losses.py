@@ -53,7 +53,11 @@ class Head:
 
 def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
     """Read the head of a model; the self-test proves the reading against ``model(...).logits``."""
-    parameters = {name: parameter.detach().float() for name, parameter in projection.named_parameters(recurse=False)}
+    parameters = {
+        # fp32, and fp64 where the weights are.
+        name: parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32))
+        for name, parameter in projection.named_parameters(recurse=False)
+    }
     divides = str(config.model_type).startswith("granite")
     return Head(
         weight_VD=parameters["weight"],
@@ -96,7 +100,7 @@ def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, *, chunk: int
 
 def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int) -> Tensor:
     num_positions = hidden_ND.shape[0]
-    hidden_CD = hidden_ND.new_zeros((chunk, hidden_ND.shape[1]), dtype=torch.float32)
+    hidden_CD = hidden_ND.new_zeros((chunk, hidden_ND.shape[1]), dtype=head.weight_VD.dtype)
     hidden_CD[:num_positions] = hidden_ND
     targets_C1 = targets_N.new_zeros((chunk, 1))
     targets_C1[:num_positions, 0] = targets_N

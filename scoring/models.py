@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,14 @@ from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
 from scoring.kernels import has_onednn, pack_projections
 from scoring.losses import Head, make_head
+from scoring.precision import DTYPES, copied, products_in, require_computable, require_precision
 from scoring.tokens import Encoder, make_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from scoring.config import Precision, PrefixPolicy
+    from schemas.precision import Precision
+    from scoring.config import PrefixPolicy
 
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 FALLBACK_MAX_LENGTH = 2048
@@ -54,45 +56,58 @@ class LoadedModel:
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         """Backbone output ``[B, T, D]`` after the final norm, for int64 ids; causal, no padding mask, no cache."""
+        with products_in(self.precision, self.head.weight_VD.device):
+            return self.backbone(tokens_BT)
+
+    def backbone(self, tokens_BT: Tensor) -> Tensor:
+        """As ``hidden``, with the products of the surrounding context."""
         output = self.model.base_model(input_ids=tokens_BT, use_cache=False)
         return torch.as_tensor(output.last_hidden_state)
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
-        """The context of all forward passes of a run; entering it once lets autocast keep its bf16 weights."""
-        autocast = self.precision == "mixed"
-        with torch.no_grad(), torch.autocast(self.head.weight_VD.device.type, dtype=torch.bfloat16, enabled=autocast):
+        """The context of all forward passes of a run.
+
+        Autocast keeps its bf16 weights as long as any autocast context is entered, so this one is entered once; those
+        of ``hidden`` inside it, of whatever precision, lose nothing.
+        """
+        with torch.no_grad(), products_in(self.precision, self.head.weight_VD.device):
             yield
 
 
 def load_model(checkpoint: Checkpoint, *, precision: Precision, device: torch.device) -> LoadedModel:
-    """Load weights from local files only, never running code from the checkpoint.
+    """As ``load_models``, for one precision."""
+    return load_models(checkpoint, [precision], device=device)[precision]
+
+
+def load_models(
+    checkpoint: Checkpoint, precisions: Sequence[Precision], *, device: torch.device
+) -> dict[Precision, LoadedModel]:
+    """Load weights once, from local files only, never running code from the checkpoint, and derive each precision.
+
+    Precisions of one type share the weights; those of another have a copy, rounded from the widest.
 
     Raises:
-        UsageError: transformers cannot load it, or its weights do not fit its architecture.
+        UsageError: transformers cannot load it, its weights do not fit its architecture, or this device lacks a
+            precision.
         TemporaryError: out of memory.
     """
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    for precision in precisions:
+        require_precision(precision, device)
+    dtypes = {DTYPES[precision] for precision in precisions}
+    # Types are rounded from a wider one only: bf16 and fp16 hold none of each other's numbers.
+    dtype = max(dtypes if len(dtypes) == 1 else {*dtypes, torch.float32}, key=lambda dtype: dtype.itemsize)
     model = _guarded(checkpoint, lambda: _from_pretrained(checkpoint, dtype).to(device).eval())
     if device.type == "cpu" and model.config._attn_implementation == "sdpa":
         use_blocked_attention(model)
-    config = model.config.get_text_config()
     embeddings = model.get_output_embeddings()
     if embeddings is None:
         raise UsageError(f"model {label(checkpoint.path)}: has no output head; a causal language model is needed")
-    loaded = LoadedModel(
-        model=model,
-        head=make_head(embeddings, config),
-        precision=precision,
-        max_positions=getattr(config, "max_position_embeddings", None),
-        attention=str(config._attn_implementation),
-        has_experts=any(getattr(config, name, None) for name in EXPERT_COUNTS),
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )
-    # In autocast torch casts a projection by itself; experts read their weights past the modules.
-    if precision != "mixed" and device.type == "cpu" and not loaded.has_experts and has_onednn():
-        pack_projections(model.base_model)
-    return loaded
+    if len(precisions) == 1:
+        return {precisions[0]: _loaded(model, precisions[0])}
+    models: dict[Precision, PreTrainedModel] = _guarded(checkpoint, lambda: _copies(model, precisions))
+    heads = {DTYPES[precision]: _head(own) for precision, own in models.items()}
+    return {precision: _loaded(own, precision, heads[DTYPES[precision]]) for precision, own in models.items()}
 
 
 def load_encoder(checkpoint: Checkpoint, *, policy: PrefixPolicy) -> Encoder:
@@ -124,6 +139,35 @@ def check_vocabulary(encoder: Encoder, model: LoadedModel) -> None:
         raise UsageError(
             f"tokenizer: {num_tokens} tokens but the model embeds {num_embeddings}; name the model's own --tokenizer"
         )
+
+
+def _copies(model: PreTrainedModel, precisions: Sequence[Precision]) -> dict[Precision, PreTrainedModel]:
+    """A model for each precision; those of one type have the same weights, and modules of their own."""
+    shared = {dtype: copied(model, dtype) for dtype in {DTYPES[precision] for precision in precisions}}
+    return {precision: copied(shared[DTYPES[precision]], DTYPES[precision]) for precision in precisions}
+
+
+def _head(model: PreTrainedModel) -> Head:
+    return make_head(model.get_output_embeddings(), model.config.get_text_config())
+
+
+def _loaded(model: PreTrainedModel, precision: Precision, head: Head | None = None) -> LoadedModel:
+    config = model.config.get_text_config()
+    loaded = LoadedModel(
+        model=model,
+        head=head or _head(model),
+        precision=precision,
+        max_positions=getattr(config, "max_position_embeddings", None),
+        attention=str(config._attn_implementation),
+        has_experts=any(getattr(config, name, None) for name in EXPERT_COUNTS),
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    # In autocast torch casts a projection by itself; experts read their weights past the modules.
+    on_cpu = loaded.head.weight_VD.device.type == "cpu"
+    if precision != "mixed" and on_cpu and not loaded.has_experts and has_onednn():
+        pack_projections(model.base_model)
+    require_computable(loaded.hidden, precision, loaded.head.weight_VD.device)
+    return loaded
 
 
 def _from_pretrained(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:

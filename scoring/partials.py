@@ -10,13 +10,12 @@ from schemas.tables import feature_columns, partial_schema
 from scoring.engine import RecordResult
 
 
-def partial_table(carried: pa.Table, results: Sequence[RecordResult], precision: str) -> pa.Table:
+def partial_table(carried: pa.Table, results: Sequence[RecordResult]) -> pa.Table:
     """The rows of a partial.
 
     Args:
         carried: record_id, patient_id, encounter_id and features of the block, as in its shard.
         results: One for each row, in the same order.
-        precision: Compute precision of these records.
 
     Returns:
         A table of ``partial_schema``; equal inputs give equal rows on every rank.
@@ -29,7 +28,7 @@ def partial_table(carried: pa.Table, results: Sequence[RecordResult], precision:
         "num_words": [result.num_words for result in results],
         "num_bytes": [result.num_bytes for result in results],
         "num_windows": [result.num_windows for result in results],
-        "precision": [precision] * len(results),
+        "precision": [result.precision for result in results],
     }
     columns = [
         pa.chunked_array([pa.array(computed[item.name], type=item.type)])

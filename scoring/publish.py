@@ -59,7 +59,7 @@ class Publisher:
 
     def _write(self, key: BlockKey, results: Sequence[RecordResult]) -> None:
         rank, run_id = self.rank, self.session.run_id
-        table = partial_table(self.carried.pop(key), results, self.session.fingerprint["compute"]["precision"])
+        table = partial_table(self.carried.pop(key), results)
         partial = write_partial(
             rank_folder(rank.folder, rank.identity.rank),
             table,

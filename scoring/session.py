@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from scoring.assignment import RankIdentity
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.devices import choose_device, default_threads, device_class, set_up
-from scoring.engine import Method, Windowing
+from scoring.engine import Lane, Method, Windowing
 from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
 from scoring.forward import make_tile_function
-from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_model
-from scoring.selftest import SelfTest, require_passed, run_selftest
-from scoring.tiles import TileFunction, TileMenu, make_menu
+from scoring.lanes import LaneTests
+from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_models
+from scoring.selftest import run_selftest
+from scoring.tiles import make_menu
 from scoring.tokens import Encoder
 
 logger = logging.getLogger("scoring.session")
@@ -27,20 +28,19 @@ logger = logging.getLogger("scoring.session")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A loaded model with all that scoring needs; ``compute`` works only inside ``open_session``."""
+    """A loaded model with all that scoring needs; its lanes compute only inside ``open_session``."""
 
     checkpoint: Checkpoint
     encoder: Encoder
     windowing: Windowing
-    menu: TileMenu
-    compute: TileFunction
-    selftest: SelfTest
+    lanes: tuple[Lane, ...]
+    selftest: LaneTests
     fingerprint: dict[str, Any]
 
     @property
     def method(self) -> Method:
         """How token ids become losses."""
-        return Method(self.windowing, self.menu, self.compute, is_per_block=not self.selftest.is_batch_invariant)
+        return Method(self.windowing, self.lanes, is_per_block=not self.selftest.is_batch_invariant)
 
     @property
     def run_id(self) -> str:
@@ -66,15 +66,23 @@ def open_session(settings: ScoringSettings, build: Build | None, *, identity: Ra
     num_threads = settings.threads_per_rank or default_threads(identity.num_local_ranks)
     set_up(device, num_threads)
     encoder = load_encoder(checkpoint, policy=settings.prefix)
-    model = load_model(checkpoint, precision=settings.precision, device=device)
+    models = load_models(checkpoint, settings.policy.precisions, device=device)
+    model = next(iter(models.values()))
     check_vocabulary(encoder, model)
     windowing = choose_windowing(settings, model)
     one_row = settings.tile_rows == "1" or model.has_experts
     menu = make_menu(windowing.max_length, tokens=settings.tile_tokens, one_row=one_row)
-    compute = make_tile_function(model, menu)
-    with model.computing():
-        selftest = run_selftest(model, menu, compute, num_threads=num_threads)
-        require_passed(selftest, strict=settings.strict)
+    with ExitStack() as stack:
+        for each in models.values():
+            stack.enter_context(each.computing())
+        computes = {precision: make_tile_function(each, menu) for precision, each in models.items()}
+        selftest = LaneTests(
+            {
+                precision: run_selftest(each, menu, computes[precision], num_threads=num_threads)
+                for precision, each in models.items()
+            }
+        )
+        selftest.require_passed(strict=settings.strict)
         if not selftest.is_batch_invariant:
             logger.warning("not batch-invariant on this device; tiles are fixed within each block")
         fingerprint = {
@@ -90,7 +98,8 @@ def open_session(settings: ScoringSettings, build: Build | None, *, identity: Ra
             "model": model_part(checkpoint, model),
             "tokenizer": tokenizer_part(checkpoint, encoder, settings),
         }
-        yield Session(checkpoint, encoder, windowing, menu, compute, selftest, fingerprint)
+        lanes = [Lane(menu, computes[band.compute], band.compute, band.up_to) for band in settings.precision]
+        yield Session(checkpoint, encoder, windowing, tuple(lanes), selftest, fingerprint)
 
 
 def choose_windowing(settings: ScoringSettings, model: LoadedModel) -> Windowing:

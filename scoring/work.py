@@ -58,7 +58,10 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
     rank.status.begin(num_blocks=len(work), num_estimated=sum(work.values()))
     title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
     with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress, publisher.open():
-        method = replace(session.method, compute=_observed(session.compute, rank, progress, recall))
+        lanes = [
+            replace(lane, compute=_observed(lane.compute, rank, progress, recall)) for lane in session.method.lanes
+        ]
+        method = replace(session.method, lanes=tuple(lanes))
         try:
             # In the order of the shards, so that each is opened and verified once.
             for key, results in score_blocks(ahead(_encoded(publisher, sorted(work))), method, memory=recall):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.tables import STATUS_NON_FINITE, STATUS_SCORED
 from schemas.tally import ExactSum
-from scoring.engine import Method, PendingRow, RecordResult, Windowing, score_blocks
+from scoring.engine import Lane, Method, PendingRow, RecordResult, Windowing, score_blocks
 from scoring.summary import summary, summary_lines
 from scoring.tiles import Row, TileFunction, make_menu
 from scoring.windows import windows
@@ -50,7 +50,7 @@ def results_of(
     """Score texts by a tile function; each ``~`` is one token."""
     [(_, results)] = score_blocks(
         encoded(encoder_of(model, prefix), [(key_of(0), texts)]),
-        Method(Windowing(max_length, stride), make_menu(max_length, tokens=64, one_row=False), compute),
+        Method(Windowing(max_length, stride), (Lane(make_menu(max_length, tokens=64, one_row=False), compute),)),
     )
     return results
 
@@ -66,7 +66,7 @@ def test_mean_of_batch_means(num_blocks: int, tiny_llama: Path) -> None:
     fed = [(key_of(index), texts[index::num_blocks]) for index in range(num_blocks)]
     blocks = score_blocks(
         encoded(encoder_of(tiny_llama), fed),
-        Method(Windowing(64, 64), make_menu(64, tokens=64, one_row=False), compute),
+        Method(Windowing(64, 64), (Lane(make_menu(64, tokens=64, one_row=False), compute),)),
     )
 
     results = [result for _, block in blocks for result in block]
@@ -129,12 +129,14 @@ def test_left_against_right_padding(model_of: ModelOf) -> None:
 
         def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
             shapes.append((length, [len(row.inputs) for row in rows]))
-            return session.compute(length, rows)
+            return session.lanes[0].compute(length, rows)
 
         texts = ["~" * 5, "~" * 60, "~" * 8, "~" * 200]
         fed = [(key_of(index), [text]) for index, text in enumerate(texts)]
         observed_results = dict(
-            score_blocks(encoded(session.encoder, fed), Method(session.windowing, session.menu, observed))
+            score_blocks(
+                encoded(session.encoder, fed), Method(session.windowing, (Lane(session.lanes[0].menu, observed),))
+            )
         )
         alone = [score_texts(session, [text]) for text in texts]
 
@@ -158,7 +160,7 @@ def test_very_long_record(tiny_llama: Path) -> None:
     held: list[int] = []
 
     with scoring(tiny_llama, max_length=128) as session:
-        most = session.menu.rows_of(128)
+        most = session.lanes[0].menu.rows_of(128)
 
         def observed(length: int, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
             if not len(held) % 40:
@@ -166,10 +168,11 @@ def test_very_long_record(tiny_llama: Path) -> None:
                 held.append(sum(type(item) is PendingRow for item in gc.get_objects()))
             else:
                 held.append(0)
-            return session.compute(length, rows)
+            return session.lanes[0].compute(length, rows)
 
         [(_, [result])] = score_blocks(
-            encoded(session.encoder, [(key_of(0), ["~" * 100_100])]), Method(session.windowing, session.menu, observed)
+            encoded(session.encoder, [(key_of(0), ["~" * 100_100])]),
+            Method(session.windowing, (Lane(session.lanes[0].menu, observed),)),
         )
 
     assert (result.status, result.num_tokens, result.num_windows) == (STATUS_SCORED, 100_100, 783)

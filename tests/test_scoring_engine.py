@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from schemas.partials import BlockKey
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
-from scoring.engine import MAX_OPEN_BLOCKS, Method, RecordResult, Windowing, score_blocks
+from scoring.engine import MAX_OPEN_BLOCKS, Lane, Method, RecordResult, Windowing, score_blocks
 from scoring.recall import Recall
 from scoring.sequences import Remembered
 from scoring.session import Session
@@ -135,7 +135,7 @@ def test_a_uniform_model_costs_the_same_for_every_token(
 
     [(_, results)] = score_blocks(
         encoded(encoder, [(key_of(0), texts)]),
-        Method(Windowing(max_length, stride), make_menu(max_length, tokens=128, one_row=False), uniform),
+        Method(Windowing(max_length, stride), (Lane(make_menu(max_length, tokens=128, one_row=False), uniform),)),
     )
 
     scored = [max(length - (prefix == "none"), 0) for length in lengths]
@@ -173,7 +173,7 @@ def test_one_bad_loss_is_enough(bad: float, tiny_llama: Path) -> None:
 
     [(_, results)] = score_blocks(
         encoded(encoder_of(tiny_llama), [(key_of(0), ["a" * 9, "b" * 30, "c" * 9])]),
-        Method(Windowing(16, 8), make_menu(16, tokens=64, one_row=False), compute),
+        Method(Windowing(16, 8), (Lane(make_menu(16, tokens=64, one_row=False), compute),)),
     )
 
     assert [result.status for result in results] == [STATUS_SCORED, STATUS_NON_FINITE, STATUS_SCORED]
@@ -193,7 +193,7 @@ def test_open_blocks_are_bounded(tiny_llama: Path) -> None:
     found = []
     for key, results in score_blocks(
         encoded(encoder_of(tiny_llama), fed()),
-        Method(Windowing(64, 64), make_menu(64, tokens=1 << 20, one_row=False), uniform),
+        Method(Windowing(64, 64), (Lane(make_menu(64, tokens=1 << 20, one_row=False), uniform),)),
     ):
         waiting -= 1
         found.append((key, [result.num_tokens for result in results]))
@@ -223,13 +223,17 @@ def test_equal_notes_are_computed_once(llama: Session) -> None:
 
     def counted(length: int, tile: Sequence[Row]) -> list[NDArray[np.float64]]:
         rows.extend(tile)
-        return llama.compute(length, tile)
+        return llama.lanes[0].compute(length, tile)
 
     recall, texts = Recall(), ([SENTENCES[0], SENTENCES[1], "a"] * 14)[:40]
     blocks = [(key_of(index), texts[index * 8 : index * 8 + 8]) for index in range(5)]
 
     results = dict(
-        score_blocks(encoded(llama.encoder, blocks), Method(llama.windowing, llama.menu, counted), memory=recall)
+        score_blocks(
+            encoded(llama.encoder, blocks),
+            Method(llama.windowing, (Lane(llama.lanes[0].menu, counted),)),
+            memory=recall,
+        )
     )
 
     assert len(rows) == sum(result.num_windows for result in results[key_of(0)][:3])

@@ -16,7 +16,7 @@ from tests.sessions import score, score_texts, scoring
 pytestmark = pytest.mark.gpu
 
 TEXTS = [" ".join(SENTENCES[index % 6 :] + SENTENCES[: index % 5]) for index in range(24)]
-MAX_DIFFERENCE = {"fp32": 1e-5, "mixed": 2e-2, "bf16": 2e-2}
+MAX_DIFFERENCE = {"fp64": 1e-5, "fp32": 1e-5, "tf32": 1e-2, "mixed": 2e-2, "bf16": 2e-2, "fp16": 1e-2}
 
 
 @pytest.fixture(autouse=True)
