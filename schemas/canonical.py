@@ -9,19 +9,22 @@ from typing import Any
 from schemas.errors import IntegrityError
 
 MAX_JSON_BYTES = 1 << 30
+LINED_LEVELS = 3
+
+_in_one_line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 
 def canonical_json(value: Any) -> bytes:
     """Serialise a JSON value to its only valid bytes.
 
-    Keys are sorted, the indent is two spaces, text is raw UTF-8, NaN and infinities are refused, and a newline ends
-    the document.
+    Keys are sorted, text is raw UTF-8, NaN and infinities are refused, and a newline ends the document. What stands up
+    to three levels deep, as a row of a table does, has a line of its own, indented by two spaces a level; deeper values
+    stay in its line, since Python writes an indent ten times as slowly.
 
     Raises:
         ValueError: a float is not finite, or a string holds a lone surrogate.
     """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=2)
-    return text.encode("utf-8") + b"\n"
+    return _lined(value, 0).encode("utf-8") + b"\n"
 
 
 def parse_json(content: bytes, where: str) -> Any:
@@ -36,6 +39,18 @@ def parse_json(content: bytes, where: str) -> Any:
         return json.loads(content, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError):
         raise IntegrityError(f"{where}: not valid JSON; restore the file or build it again") from None
+
+
+def _lined(value: Any, level: int) -> str:
+    if level == LINED_LEVELS or not isinstance(value, dict | list) or not value:
+        return _in_one_line(value)
+    margin = "\n" + "  " * level
+    if isinstance(value, list):
+        return "[" + ",".join(f"{margin}  {_lined(item, level + 1)}" for item in value) + f"{margin}]"
+    if not all(isinstance(key, str) for key in value):
+        return _in_one_line(value)
+    items = (f"{margin}  {_in_one_line(key)}: {_lined(value[key], level + 1)}" for key in sorted(value))
+    return "{" + ",".join(items) + f"{margin}}}"
 
 
 def _refuse_constant(name: str) -> Any:

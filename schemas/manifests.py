@@ -272,8 +272,8 @@ class RankStatus(Document):
 
     ``num_tokens`` were computed; ``num_repeated`` records had the tokens of another record of this rank, and
     ``num_cached`` those of an earlier run. ``num_estimated_…`` are the build's estimates of the tokens of blocks, done
-    and planned. ``num_recent_tokens`` were computed in the last ``recent_seconds``, a minute once the rank has scored for
-    longer; it has scored for ``scoring_seconds`` in all.
+    and planned. ``num_recent_tokens`` were computed in the last ``recent_seconds``, a minute once the rank has scored
+    for longer; it has scored for ``scoring_seconds`` in all.
     """
 
     kind = "exactppl.rank-status"

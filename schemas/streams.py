@@ -17,6 +17,8 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import pyarrow as pa
+
 from schemas.ciphers import NONCE_BYTES, TAG_BYTES, derived_key
 from schemas.errors import IntegrityError
 
@@ -117,8 +119,6 @@ class DecryptingReader(io.RawIOBase):
         self._num_bytes = stored - self._num_chunks * TAG_BYTES
         self._cipher = _cipher(key, header[len(MAGIC) :], place)
         self._chunk_number, self._chunk = -1, b""
-        # Kept, since fresh memory costs more than the cipher: the kernel clears it page by page.
-        self._stored = bytearray(CHUNKS_AT_ONCE * _STORED_BYTES)
         self._chunk_at((self._num_chunks - 1) * CHUNK_BYTES)
 
     def readable(self) -> bool:
@@ -186,7 +186,8 @@ class DecryptingReader(io.RawIOBase):
         """Open chunks from the position on straight into their place."""
         number, num_chunks = self._position // CHUNK_BYTES, len(target) // CHUNK_BYTES
         self._file.seek(HEADER_BYTES + number * _STORED_BYTES)
-        stored = memoryview(self._stored)[: num_chunks * _STORED_BYTES]
+        # Arrow keeps what is freed. Fresh memory costs more than the cipher: the kernel clears it page by page.
+        stored = memoryview(pa.allocate_buffer(num_chunks * _STORED_BYTES)).cast("B")
         if self._file.readinto(stored) != len(stored):  # type: ignore[attr-defined]  # every open file has it
             raise self._damaged()
         for index in range(num_chunks):

@@ -56,7 +56,13 @@ def scratch_key(folder: Path, keys: KeySource, build_id: str) -> bytes:
         AccessDeniedError: the principal was not granted unfinished work.
         IntegrityError: there is no key, or it is of another folder.
     """
-    return _unwrapped(keys, read_document(folder / KEY_FILE, ScratchKey).wrapped, build_id)
+    path = folder / KEY_FILE
+    try:
+        found = path.stat()
+    except OSError:
+        found = None  # reading it tells why
+    version = None if found is None else (found.st_ino, found.st_mtime_ns)
+    return _unwrapped(keys, path, build_id, version)
 
 
 def write_under(key: bytes, place: str, write: Callable[[BinaryIO], object], file: BinaryIO) -> Seal:
@@ -89,9 +95,9 @@ def _context(build_id: str) -> Context:
 
 
 @lru_cache(maxsize=4)
-def _unwrapped(keys: KeySource, wrapped: WrappedKey, build_id: str) -> bytes:
-    """Once in a process for each principal and key, and not for every file."""
-    return keys.open().keys.decrypt(wrapped, _context(build_id))
+def _unwrapped(keys: KeySource, path: Path, build_id: str, _version: tuple[int, int] | None) -> bytes:
+    """Once in a process for each principal and version of the file, and not for every scratch file."""
+    return keys.open().keys.decrypt(read_document(path, ScratchKey).wrapped, _context(build_id))
 
 
 class _SealingWriter(io.RawIOBase):
