@@ -8,6 +8,7 @@ white space is found as surely as one in a number.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -59,7 +60,8 @@ def document_content(path: Path) -> bytes:
         IntegrityError: the file is absent or cannot be read.
     """
     with opened(path) as file:
-        return file.read(MAX_JSON_BYTES + 1)
+        # No more than there is: ``read`` takes memory for all that it is asked for.
+        return file.read(min(os.fstat(file.fileno()).st_size, MAX_JSON_BYTES) + 1)
 
 
 def parse_document(content: bytes, model: type[DocumentT], where: str) -> DocumentT:

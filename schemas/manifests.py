@@ -211,6 +211,7 @@ class RunHeader(Document):
     """What a run's numbers depend on. ``run_id`` is the digest of ``fingerprint``; equal ids mean equal bits.
 
     ``model_name`` is the last part of the model's path: a label for people, on which no number depends.
+    ``reduced_from`` is the tile tokens that were asked for where they did not fit into memory.
     """
 
     kind = "exactppl.run"
@@ -221,6 +222,7 @@ class RunHeader(Document):
     fingerprint: dict[str, Any]
     selftest: dict[str, Any]
     limited_to: int | None
+    reduced_from: int | None = None
 
     @property
     def marks(self) -> list[str]:

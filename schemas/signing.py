@@ -170,7 +170,7 @@ def require_signature(path: Path, content: bytes, trusted: Sequence[PublicKey]) 
         num_bytes = os.fstat(file.fileno()).st_size
         if num_bytes > MAX_JSON_BYTES:
             raise IntegrityError(f"{label(beside)}: {num_bytes} bytes, at most {MAX_JSON_BYTES} are read; restore it")
-        envelope = file.read(MAX_JSON_BYTES)
+        envelope = file.read(num_bytes)
     if payload_of(envelope, trusted, label(beside)) != content:
         raise IntegrityError(f"{label(path)}: differs from what was signed; restore the file or make it again")
 

@@ -35,6 +35,16 @@ def keep_freed_memory() -> bool:
     return all(libc.mallopt(parameter, value) == 1 for parameter, value in options)
 
 
+def release_freed_memory() -> None:
+    """Give back what earlier work needed and later work in other threads may want; against ``keep_freed_memory``."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def choose_device(wanted: Device, *, local_rank: int) -> torch.device:
     """The rank's device; on a node with several GPUs each local rank has its own.
 

@@ -24,6 +24,7 @@ from schemas.partials import BlockKey
 from schemas.seals import check_seal, label
 from scoring.assignment import RankIdentity, blocks_of
 from scoring.blocks import require_sound
+from scoring.budget import Budget
 from scoring.config import ScoringSettings
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish, seal_run
@@ -59,7 +60,7 @@ def run_rank(
         PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
     """
     build = open_build(build_path, access)
-    settings = _with_threads_of(run, settings)
+    settings = _with_choices_of(run, settings)
     require_run_folder(run, build)
     done = finished_run(build, run, settings, access)
     if done is not None:
@@ -72,7 +73,7 @@ def run_rank(
             _only_job(rank),
             status.reporting(),
             terminates_cleanly(),
-            open_session(settings, build, identity=identity) as session,
+            open_session(settings, build, identity=identity, budget=_budget(rank)) as session,
         ):
             expected = blocks_of(build.manifest, limit=settings.limit_blocks)
             _agree_on_header(rank, build, session, settings)
@@ -160,6 +161,7 @@ def _agree_on_header(rank: Rank, build: Build, session: Session, settings: Scori
             fingerprint=session.fingerprint,
             selftest=session.selftest.outcomes(),
             limited_to=settings.limit_blocks,
+            reduced_from=None if session.menu.tokens == settings.tile_tokens else settings.tile_tokens,
         )
         write_document(path, header)
 
@@ -179,9 +181,19 @@ def _resume(
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 
 
-def _with_threads_of(run: Path, settings: ScoringSettings) -> ScoringSettings:
-    """A resumed run keeps its thread count, whatever the world size makes the default now."""
-    if settings.threads_per_rank is not None or not (run / RUN_FILE).is_file():
+def _with_choices_of(run: Path, settings: ScoringSettings) -> ScoringSettings:
+    """A resumed run keeps its thread count, whatever the world size makes the default now, and its reduced tiles."""
+    if not (run / RUN_FILE).is_file():
         return settings
-    header = read_document(run / RUN_FILE, RunHeader)
-    return settings.model_copy(update={"threads_per_rank": header.fingerprint["device"]["threads_per_rank"]})
+    header, kept = read_document(run / RUN_FILE, RunHeader), {}
+    if settings.threads_per_rank is None:
+        kept["threads_per_rank"] = header.fingerprint["device"]["threads_per_rank"]
+    if settings.tile_tokens == header.reduced_from:
+        kept["tile_tokens"] = header.fingerprint["compute"]["tile_tokens"]
+    return settings.model_copy(update=kept)
+
+
+def _budget(rank: Rank) -> Budget:
+    """A run that has its header keeps its tiles; a new one takes those of the rank with the least room."""
+    [is_begun, *_] = rank.plane.gather("begun", (rank.folder / RUN_FILE).exists())
+    return Budget(may_shrink=not is_begun, agree=lambda tokens: min(rank.plane.gather("tile-budget", tokens)))

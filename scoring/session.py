@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from schemas.errors import UsageError
 from schemas.folders import Build
 from scoring.assignment import RankIdentity
+from scoring.budget import Budget
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.devices import choose_device, default_threads, device_class, set_up
@@ -20,8 +21,10 @@ from scoring.forward import make_tile_function
 from scoring.lanes import LaneTests
 from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_models
 from scoring.selftest import run_selftest
-from scoring.tiles import make_menu
+from scoring.tiles import TileFunction, TileMenu, make_menu
 from scoring.tokens import Encoder
+
+AS_ASKED = Budget()
 
 logger = logging.getLogger("scoring.session")
 
@@ -43,19 +46,27 @@ class Session:
         return Method(self.windowing, self.lanes, is_per_block=not self.selftest.is_batch_invariant)
 
     @property
+    def menu(self) -> TileMenu:
+        """Tile shapes, the same in every lane."""
+        return self.lanes[0].menu
+
+    @property
     def run_id(self) -> str:
         """The id that follows from the fingerprint."""
         return run_id_of(self.fingerprint)
 
 
 @contextmanager
-def open_session(settings: ScoringSettings, build: Build | None, *, identity: RankIdentity) -> Iterator[Session]:
+def open_session(
+    settings: ScoringSettings, build: Build | None, *, identity: RankIdentity, budget: Budget = AS_ASKED
+) -> Iterator[Session]:
     """Load model and tokenizer, set the device up, and prove the claims of the self-test.
 
     Args:
         settings: Of the run.
         build: What will be scored; none for a bare self-test.
         identity: Of this rank: it decides the GPU and the share of the cores.
+        budget: Whether tiles may be smaller than asked for.
 
     Raises:
         UsageError: something does not fit together.
@@ -71,10 +82,13 @@ def open_session(settings: ScoringSettings, build: Build | None, *, identity: Ra
     check_vocabulary(encoder, model)
     windowing = choose_windowing(settings, model)
     one_row = settings.tile_rows == "1" or model.has_experts
-    menu = make_menu(windowing.max_length, tokens=settings.tile_tokens, one_row=one_row)
+    asked = make_menu(windowing.max_length, tokens=settings.tile_tokens, one_row=one_row)
     with ExitStack() as stack:
         for each in models.values():
             stack.enter_context(each.computing())
+        menu = budget.fitting(
+            asked, lambda menu: _in_turn([make_tile_function(each, menu) for each in models.values()])
+        )
         computes = {precision: make_tile_function(each, menu) for precision, each in models.items()}
         selftest = LaneTests(
             {
@@ -115,3 +129,8 @@ def choose_windowing(settings: ScoringSettings, model: LoadedModel) -> Windowing
     if stride > max_length:
         raise UsageError(f"stride {stride} is over max_length {max_length}: tokens would be lost; lower --stride")
     return Windowing(max_length=max_length, stride=stride)
+
+
+def _in_turn(computes: Sequence[TileFunction]) -> TileFunction:
+    """Each tile in every precision; gives the losses of the last."""
+    return lambda length, rows: [compute(length, rows) for compute in computes][-1]
