@@ -12,6 +12,7 @@ from schemas.settings import Settings
 
 PrefixPolicy = Literal["auto", "bos", "eos", "none"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Pin = Literal["auto", "off"]
 
 # Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
 MAX_THREADS = 1024
@@ -41,6 +42,7 @@ class ScoringSettings(Settings):
             where the model's own code does not say otherwise.
         device: ``auto`` takes CUDA, then MPS, then the CPU.
         threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
+        pin: ``auto`` binds the ranks of a node to cores of their own where that does no harm; no number depends on it.
         tile_tokens: Tokens of a forward pass; a tile of T-token rows has ``max(1, tile_tokens // T)`` rows.
         tile_rows: 1 puts each row in a tile of its own, for devices where neighbours change a row's bits.
         strict: Refuse a device on which neighbours change a row's bits; otherwise tiles are fixed within each block
@@ -60,6 +62,7 @@ class ScoringSettings(Settings):
     precision: Bands = (Band(compute="fp32"),)
     device: Device = "auto"
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
+    pin: Pin = "auto"
     tile_tokens: int = Field(default=TILE_TOKENS, ge=16, le=MAX_TILE_TOKENS)
     tile_rows: Literal["auto", "1"] = "auto"
     strict: bool = False

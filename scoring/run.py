@@ -26,8 +26,10 @@ from scoring.assignment import RankIdentity, blocks_of
 from scoring.blocks import require_sound
 from scoring.budget import Budget
 from scoring.config import ScoringSettings
+from scoring.devices import default_threads
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish, seal_run
+from scoring.pinning import allowed_cores, bound_to, by_nearness, cores_for
 from scoring.publish import Publisher
 from scoring.rank import Rank
 from scoring.readers import Readers, agree_on_readers, require_readers, share_of
@@ -35,7 +37,7 @@ from scoring.resume import RankLedger, clean_up, finished_partials, take_over
 from scoring.run_folder import locked_run, require_run_folder
 from scoring.session import Session, open_session
 from scoring.status import StatusFile
-from scoring.sync import control_plane
+from scoring.sync import ControlPlane, control_plane
 from scoring.work import recall_of, score_share
 
 logger = logging.getLogger("scoring.run")
@@ -60,7 +62,7 @@ def run_rank(
         PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
     """
     build = open_build(build_path, access)
-    settings = _with_choices_of(run, settings)
+    settings = _with_choices_of(run, settings, identity)
     require_run_folder(run, build)
     done = finished_run(build, run, settings, access)
     if done is not None:
@@ -73,6 +75,7 @@ def run_rank(
             _only_job(rank),
             status.reporting(),
             terminates_cleanly(),
+            bound_rank(settings, identity, plane),
             open_session(settings, build, identity=identity, budget=_budget(rank)) as session,
         ):
             expected = blocks_of(build.manifest, limit=settings.limit_blocks)
@@ -181,10 +184,31 @@ def _resume(
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 
 
-def _with_choices_of(run: Path, settings: ScoringSettings) -> ScoringSettings:
-    """A resumed run keeps its thread count, whatever the world size makes the default now, and its reduced tiles."""
+@contextmanager
+def bound_rank(settings: ScoringSettings, identity: RankIdentity, plane: ControlPlane) -> Iterator[None]:
+    """Keep the rank on its share of the cores that the ranks of its node have in common, if the settings allow."""
+    allowed = allowed_cores()
+    granted = plane.gather("cores", allowed if settings.pin == "auto" else [])
+    first = identity.rank - identity.local_rank
+    num_threads = settings.threads_per_rank or default_threads(identity.num_local_ranks)
+    cores = cores_for(
+        granted[first : first + identity.num_local_ranks],
+        local_rank=identity.local_rank,
+        num_threads=num_threads,
+        ordered=by_nearness(allowed),
+    )
+    with bound_to(cores):
+        yield
+
+
+def _with_choices_of(run: Path, settings: ScoringSettings, identity: RankIdentity) -> ScoringSettings:
+    """A resumed run keeps its thread count, whatever the world size makes the default now, and its reduced tiles.
+
+    A new one takes its share of the cores, which is counted before the rank is bound to it.
+    """
     if not (run / RUN_FILE).is_file():
-        return settings
+        num_threads = settings.threads_per_rank or default_threads(identity.num_local_ranks)
+        return settings.model_copy(update={"threads_per_rank": num_threads})
     header, kept = read_document(run / RUN_FILE, RunHeader), {}
     if settings.threads_per_rank is None:
         kept["threads_per_rank"] = header.fingerprint["device"]["threads_per_rank"]
