@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +27,16 @@ from benchmarks.throughput.findings import (
     require_one_version,
 )
 from benchmarks.throughput.table import as_json, shown, table_lines
-from benchmarks.throughput.values import Outcome, Task, read_outcome, read_task, write_outcome, write_task
+from benchmarks.throughput.values import (
+    PRECISIONS,
+    Outcome,
+    Precision,
+    Task,
+    read_outcome,
+    read_task,
+    write_outcome,
+    write_task,
+)
 from schemas.errors import DataError, IntegrityError
 from scoring.assignment import RankIdentity
 from scoring.checkpoints import locate
@@ -198,16 +207,17 @@ def test_only_distinct_notes_of_one_window_race(tiny_llama: Path) -> None:
         prepare.chosen(iter(rows[3:5]), encoder, max_length=40, num_records=2)
 
 
-def test_ours_and_the_plain_loop_do_equal_work(tmp_path: Path, tiny_llama: Path) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_ours_and_the_plain_loop_do_equal_work(precision: Precision, tmp_path: Path, tiny_llama: Path) -> None:
     """A real run under the clocks and the plain loop find the same losses of each note, and the clocks come off."""
     from scoring import run
 
-    task, score_share = task_of(tmp_path, tiny_llama), vars(run)["score_share"]
+    task, score_share = replace(task_of(tmp_path, tiny_llama), precision=precision), vars(run)["score_share"]
 
     mine = ours.measured(task, RankIdentity())
     peer = plain.measured(task)
 
-    require_equal_work(compared(mine, peer), "fp32", "plain")
+    require_equal_work(compared(mine, peer), precision, "plain")
     assert mine.num_tokens == peer.num_tokens == sum(mine.tokens)
     assert 0 < mine.figures["other_share"] < 1
     assert 0 < mine.figures["tile_fill"] <= 1
