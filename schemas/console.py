@@ -34,6 +34,7 @@ def output_options(command: CommandT) -> CommandT:
 
 def launch(group: click.Group, program: str) -> int:
     """Run a command line and turn every outcome into an exit code and at most one error line."""
+    _leave_no_core_file()
     try:
         # Not ``group.main``: it ends the process by itself, with code 1, when the reader of stdout goes away.
         with group.make_context(program, sys.argv[1:]) as context:
@@ -57,6 +58,20 @@ def launch(group: click.Group, program: str) -> int:
         # messages could quote a record, so they are not printed.
         return _unexpected(error)
     return outcome if isinstance(outcome, int) else EXIT_DONE
+
+
+def _leave_no_core_file() -> None:
+    """A crash dumps memory, and notes with it; processes that are started from here inherit the limit.
+
+    One byte holds no core, and is the only limit that the kernel heeds too where a program takes cores by a pipe
+    (core(5), "Piping core dumps to a program").
+    """
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard if hard == 0 else 1, hard))
 
 
 def emit(result: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:

@@ -4,14 +4,44 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+import psutil
 import pytest
 
-from tests.pipelines import stage
+from tests.launches import children_of
+from tests.pipelines import environment, stage, torchrun
+from tests.sessions import poisoned
 
 TEXT, RAW_ID, WARD, PATIENT = (f"zqx-canary-{word}-marker" for word in ("note", "ident", "ward", "patient"))
 MAPPING = ["--id", "note_id", "--text", "note", "--department", "dept", "--patient", "mrn"]
+
+# A stage's command line that dumps core in the middle of its work, if it is let.
+CRASHING = """
+import os
+import click
+from schemas.console import launch
+
+@click.group()
+def cli(): ...
+
+@cli.command()
+def crash():
+    os.abort()
+
+import sys
+sys.argv[1:] = ["crash"]
+launch(cli, "crash")
+"""
 
 
 def rows(num_rows: int) -> list[dict[str, str | None]]:
@@ -88,3 +118,99 @@ def test_reports_name_no_department_and_no_id(tiny_llama: Path, tmp_path: Path) 
     assert marked([said], [tmp_path / "report", run]) == []
     assert WARD in named
     assert "department names" in (tmp_path / "named" / "report.md").read_text()
+
+
+def test_a_crash_leaves_no_core_file(tmp_path: Path) -> None:
+    """A command that is told to die by a dumping signal leaves nothing behind, although the caller allows cores."""
+    with running(tmp_path, "schemas_crash") as process:
+        process.wait(60)
+
+    assert process.returncode == -signal.SIGABRT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "schemas_crash.py"]
+
+
+@pytest.mark.slow
+def test_what_crashes_in_a_build_leaves_no_marker(tmp_path: Path) -> None:
+    """A worker that dies by SIGSEGV, and then the client by SIGABRT: no marker in output, scratch or a core file."""
+    source, corpus = tmp_path / "in" / "notes.jsonl", tmp_path / "corpus"
+    source.parent.mkdir()
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows(3000)))
+    work = tmp_path / "work"
+    work.mkdir()
+
+    command = ["sharding", "build", "-vv", source, *MAPPING, "--out", corpus, "--workers", "2"]
+    with running(work, *command) as process:
+        wait_for(lambda: any(corpus.glob("scratch/*/keys/*.arrow")), process)
+        os.kill(workers_of(process)[0], signal.SIGSEGV)
+        wait_for(lambda: any(corpus.glob("scratch/*/spills/*.arrow")), process)
+        process.send_signal(signal.SIGABRT)
+        process.wait(60)
+
+    assert process.returncode == -signal.SIGABRT
+    assert marked([], [work, corpus]) == []
+    assert (work / "output").stat().st_size > 0
+    said = stage(*command)
+    assert marked([said], [work, corpus]) == []
+
+
+@pytest.mark.slow
+def test_what_crashes_in_scoring_leaves_no_marker(tiny_llama: Path, tmp_path: Path) -> None:
+    """A rank that dies by SIGSEGV among two, and records that are NaN: no marker in output, log or error file."""
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(400)))
+    corpus, run, work = tmp_path / "corpus", tmp_path / "run", tmp_path / "work"
+    work.mkdir()
+    stage("sharding", "build", tmp_path / "in.jsonl", *MAPPING, "--out", corpus, "--workers", "1")
+    model = poisoned(tiny_llama, tmp_path / "model", "z")
+    launcher = [*torchrun(2)[:-1], "--log-dir", work / "logs", "--redirects", "3", "-m"]
+    command = ["scoring", "run", "-vv", corpus, "--model", model, "--out", run, "--threads-per-rank", 1]
+
+    with running(work, *launcher, *command, "--max-length", "64") as process:
+        wait_for(lambda: any(run.glob("partials/rank-*/*")), process)
+        os.kill(children_of(process)[0], signal.SIGSEGV)
+        process.wait(120)
+    said = stage(*command, "--max-length", "64", code=65)
+
+    assert process.returncode == 1
+    assert "NaN" in said
+    assert any((work / "logs").rglob("*.log"))
+    assert marked([said], [work, run]) == []
+
+
+@contextmanager
+def running(work: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in a folder of its own where core files may be written; its output goes to a file there."""
+    if arguments == ("schemas_crash",):
+        (work / "schemas_crash.py").write_text(CRASHING)
+    with (work / "output").open("wb") as output:
+        process = _started(work, [str(argument) for argument in arguments], output)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(60)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Process ids of a build's Dask workers."""
+    children = psutil.Process(process.pid).children()
+    return [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def wait_for(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Look every 5 ms until something holds; the command must not end before."""
+    stop = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None, f"ended with {process.returncode}"
+        assert time.monotonic() < stop, "waited in vain"
+        time.sleep(0.005)
+
+
+def _started(work: Path, arguments: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments], cwd=work, env=environment(), stdout=output, stderr=output
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
