@@ -54,9 +54,12 @@ def arguments_of(corpus: Path, run: Path, model: Path, **settings: Any) -> list[
 
 
 @contextmanager
-def started(arguments: Sequence[str], *, num_ranks: int | None = None) -> Iterator[subprocess.Popen[str]]:
+def started(
+    arguments: Sequence[str], *, num_ranks: int | None = None, max_restarts: int = 0
+) -> Iterator[subprocess.Popen[str]]:
     """A launch of ``python -m scoring``, by torchrun when there is a number of ranks; nothing of it is left running."""
-    launcher = [] if num_ranks is None else [*TORCHRUN, "--nproc-per-node", str(num_ranks)]
+    torchrun = [*TORCHRUN, "--max-restarts", str(max_restarts), "--nproc-per-node", str(num_ranks)]
+    launcher = [] if num_ranks is None else torchrun
     process = subprocess.Popen(
         [sys.executable, *launcher, "-m", "scoring", *arguments],
         cwd=ROOT,
