@@ -36,16 +36,13 @@ from pydantic import Field
 from schemas.audit_events import AuditHead
 from schemas.balance import Balance
 from schemas.documents import Document, Value
+from schemas.drift import BandDrift, Fallback
 from schemas.ledgers import BuildLedger, PhiCount, SideLedger
 from schemas.patterns import CODE, RELATIVE_PATH, SHA256, SHARD_ID
 from schemas.seals import Seal
 
-CURRENT_FILE = "CURRENT"
-COMMITTED_FILE = "COMMITTED"
-MANIFEST_FILE = "manifest.json"
-RUN_FILE = "run.json"
-COMPLETE_FILE = "COMPLETE"
-LOCK_FILE = "lock"
+CURRENT_FILE, COMMITTED_FILE, MANIFEST_FILE = "CURRENT", "COMMITTED", "manifest.json"
+RUN_FILE, COMPLETE_FILE, LOCK_FILE = "run.json", "COMPLETE", "lock"
 BUILDS_FOLDER = "builds"
 REFUSED_FOLDER = "refused"
 SHARDS_FOLDER = "shards"
@@ -55,8 +52,7 @@ AUDIT_FOLDER = "audit"
 SECRET_FOLDER = "secret"  # noqa: S105 - the name of a folder
 KEYRING_FOLDER = "keyring"
 POLICY_FILE = "policy.json.dsse"
-PARTIALS_FOLDER = "partials"
-STATUS_FOLDER = "status"
+PARTIALS_FOLDER, STATUS_FOLDER = "partials", "status"
 
 
 class InputFile(Value):
@@ -223,11 +219,13 @@ class RunHeader(Document):
     selftest: dict[str, Any]
     limited_to: int | None
     reduced_from: int | None = None
+    fallback: Fallback | None = None
 
     @property
     def marks(self) -> list[str]:
         """What a reader must know before any figure of the run."""
         found = [] if self.limited_to is None else [f"run limited to the first {self.limited_to:,} blocks"]
+        found += [] if self.fallback is None else [self.fallback.mark]
         is_fixed = self.fingerprint.get("compute", {}).get("composition") == COMPOSITION_PER_BLOCK
         return [*found, NOT_INVARIANT] if is_fixed else found
 
@@ -264,6 +262,7 @@ class RunManifest(Document):
     partials: list[PartialEntry]
     num_ranks: int = Field(gt=0)
     audit: dict[str, AuditHead] = Field(default_factory=dict)
+    drift: list[BandDrift] = Field(default_factory=list)
 
 
 RankState = Literal["starting", "scoring", "waiting", "done", "stopped", "failed"]

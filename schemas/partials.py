@@ -198,16 +198,21 @@ def _parsed(content: bytes, where: str) -> pa.Table:
 
 
 def _check_rows(table: pa.Table, where: str) -> None:
-    """A row has a finite loss over at least one token exactly if it was scored; counts are never negative."""
+    """A row has a finite loss over at least one token exactly if it was scored; counts are never negative.
+
+    Only a scored row has a loss of the precision check too.
+    """
     status = table.column("status").to_numpy(zero_copy_only=False)
     scored = status == STATUS_SCORED
-    losses = table.column("loss_nats")
+    losses, checks = table.column("loss_nats"), table.column("check_loss_nats")
     tokens = table.column("num_tokens").to_numpy()
     counts = np.stack([table.column(name).to_numpy() for name in ("num_tokens", "num_words", "num_bytes")])
     sound = (
         np.isin(status, (STATUS_SCORED, *SKIPPED_STATUSES)).all()
         and (losses.is_valid().to_numpy() == scored).all()
         and np.isfinite(losses.drop_null().to_numpy()).all()
+        and not checks.is_valid().to_numpy()[~scored].any()
+        and np.isfinite(checks.drop_null().to_numpy()).all()
         and ((tokens > 0) == scored).all()
         and (counts >= 0).all()
         and not counts[:, ~scored].any()

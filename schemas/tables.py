@@ -55,6 +55,7 @@ def partial_schema(features: Sequence[str]) -> pa.Schema:
             _field("encounter_id", ID_TYPE, "as in the shard", nullable=True),
             _field("status", pa.string(), "scored, or the reason why not"),
             _field("loss_nats", pa.float64(), "nats; sum over the record's tokens; null unless scored", nullable=True),
+            _field("check_loss_nats", pa.float64(), "nats; the same in fp32, if that was checked", nullable=True),
             _field("num_tokens", pa.int64(), "scored tokens; 0 unless scored"),
             _field("num_words", pa.int64(), "words of the scored text; 0 unless scored"),
             _field("num_bytes", pa.int64(), "UTF-8 bytes of the scored text; 0 unless scored"),

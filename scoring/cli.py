@@ -60,6 +60,9 @@ def cli() -> None:
 @click.option("--pin", type=click.Choice(["auto", "off"]), help="Bind each rank to its own cores. Default: auto.")
 @click.option("--strict/--no-strict", default=None, help="Refuse a device on which neighbours change a row's bits.")
 @click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")
+@click.option("--precision-check", metavar="SHARE", help="Records of reduced bands computed in fp32 too, as 0.5%.")
+@click.option("--max-drift", metavar="SHARE", help="Tolerated drift of token perplexity in a band. Default: 0.3%.")
+@click.option("--on-drift", type=click.Choice(["fail", "fp32"]), help="Beyond it: fail (default), or score in fp32.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Silence after which a rank is lost. Default: 300.")
 @click.option("--dedup/--no-dedup", default=None, help="Compute equal records of a department once. Default: on.")
 @click.option(

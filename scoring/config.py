@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,17 @@ def _as_items(value: Any) -> Any:
     return band_items(value) if isinstance(value, str) else value
 
 
+def _as_share(value: Any) -> Any:
+    """``0.5%`` as 0.005; what is no percentage is left to be judged as it is."""
+    if not isinstance(value, str) or not value.rstrip().endswith("%"):
+        return value
+    try:
+        return float(Decimal(value.strip().removesuffix("%").strip()) / 100)
+    except InvalidOperation:
+        return value
+
+
+Share = Annotated[float, BeforeValidator(_as_share)]
 Bands = Annotated[tuple[Band, ...], BeforeValidator(_as_items)]
 
 
@@ -40,6 +52,10 @@ class ScoringSettings(Settings):
             with ``up_to`` and ``compute``. ``mixed`` is a bf16 autocast backbone, ``tf32`` a backbone of such products
             (CUDA); ``bf16`` and ``fp16`` have weights of that type, all four an fp32 head; ``fp64`` is fp64 throughout,
             where the model's own code does not say otherwise.
+        precision_check: Share of the records of bands in ``tf32``, ``mixed``, ``bf16`` or ``fp16`` that are computed
+            in fp32 too, as ``0.5%`` or ``0.005``; by their ids alone.
+        max_drift: Relative difference of token perplexity against fp32 above which a band fails the check.
+        on_drift: ``fail`` then, or score such bands in ``fp32``.
         device: ``auto`` takes CUDA, then MPS, then the CPU.
         threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
         pin: ``auto`` binds the ranks of a node to cores of their own where that does no harm; no number depends on it.
@@ -60,6 +76,9 @@ class ScoringSettings(Settings):
     stride: int | None = Field(default=None, ge=1, le=MAX_TILE_TOKENS)
     prefix: PrefixPolicy = "auto"
     precision: Bands = (Band(compute="fp32"),)
+    precision_check: Share = Field(default=0.0, ge=0, le=1)
+    max_drift: Share = Field(default=0.003, ge=0)
+    on_drift: Literal["fail", "fp32"] = "fail"
     device: Device = "auto"
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     pin: Pin = "auto"
@@ -81,7 +100,7 @@ class ScoringSettings(Settings):
     @property
     def policy(self) -> PrecisionPolicy:
         """In which precision which record is computed."""
-        return PrecisionPolicy(self.precision)
+        return PrecisionPolicy(self.precision, check=self.precision_check)
 
     @model_validator(mode="after")
     def _cache_needs_dedup(self) -> ScoringSettings:

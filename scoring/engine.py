@@ -8,10 +8,10 @@ kill can cost. Nothing here depends on which rank scores a block, or beside whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.partials import BlockKey
-from schemas.precision import Precision
+from schemas.precision import REDUCED, Precision
 from schemas.tables import STATUS_NO_TOKENS, STATUS_SCORED
 from scoring.sequences import Losses, Memory, SequenceKey, SequenceScore, losses_of, sequence_key
 from scoring.tiles import Row, RowPools, TileFunction, TileMenu
@@ -56,6 +56,7 @@ class Method:
     Attributes:
         windowing: How records are cut.
         lanes: By ascending length; the last one takes any.
+        check: What sampled records of reduced lanes are computed by too; None for no check.
         is_per_block: Rows share tiles with rows of their own block only, in the order of its records: on a device where
             neighbours change a row's bits these then follow from the block alone, on any rank and after any resume.
     """
@@ -63,6 +64,17 @@ class Method:
     windowing: Windowing
     lanes: tuple[Lane, ...]
     is_per_block: bool = False
+    check: Lane | None = None
+
+    @property
+    def all_lanes(self) -> tuple[Lane, ...]:
+        """The lanes, and that of the check."""
+        return (*self.lanes, *([self.check] if self.check else []))
+
+    def is_checked(self, record: Encoded) -> bool:
+        """Whether a record is computed by the check's lane too."""
+        lane = self.lanes[self.lane_of(len(record.positions))]
+        return record.is_sampled and self.check is not None and len(record.positions) > 1 and lane.precision in REDUCED
 
     def lane_of(self, num_positions: int) -> int:
         """Number of the lane that computes a record of so many positions, whatever it is scored with."""
@@ -81,6 +93,7 @@ class RecordResult:
     num_bytes: int
     num_windows: int
     precision: Precision = "fp32"
+    check_loss_nats: float | None = None
 
 
 @dataclass(slots=True)
@@ -91,11 +104,25 @@ class OpenBlock:
     results: list[RecordResult | None]
     num_open: int
     num_positions: int
+    checks: dict[int, float | None] = field(default_factory=dict)
 
-    def close(self, index: int, encoded: Encoded, score: SequenceScore, *, lane: Lane) -> None:
+    def close(self, index: int, encoded: Encoded, score: SequenceScore, *, precision: Precision) -> None:
         """Set the result of one record."""
-        self.results[index] = _result(encoded, score, lane.precision)
+        self.results[index] = _result(encoded, score, precision)
         self.num_open -= 1
+
+    def check(self, index: int, score: SequenceScore) -> None:
+        """Set the loss of one record's check."""
+        self.checks[index] = score.loss_nats
+        self.num_open -= 1
+
+    def finished(self) -> list[RecordResult]:
+        """All results, those that were scored with the loss of their check."""
+        results = [result for result in self.results if result is not None]
+        for index, loss_nats in self.checks.items():
+            if results[index].status == STATUS_SCORED:
+                results[index] = replace(results[index], check_loss_nats=loss_nats)
+        return results
 
 
 @dataclass(slots=True)
@@ -146,14 +173,15 @@ class _Engine:
 
     def __init__(self, method: Method, memory: Memory | None) -> None:
         self._method, self._memory = method, memory
-        self._pools: list[RowPools[PendingRow]] = [RowPools(lane.menu) for lane in method.lanes]
+        self._pools: list[RowPools[PendingRow]] = [RowPools(lane.menu) for lane in method.all_lanes]
         self._blocks: dict[BlockKey, OpenBlock] = {}
         self._sequences: dict[SequenceKey, OpenSequence] = {}
 
     def add(self, key: BlockKey, records: Sequence[Encoded]) -> Scored:
         """Take a block, and hand out those that are done."""
         num_positions = sum(len(record.positions) for record in records)
-        block = self._blocks[key] = OpenBlock(key, [None] * len(records), len(records), num_positions)
+        num_open = len(records) + sum(map(self._method.is_checked, records))
+        block = self._blocks[key] = OpenBlock(key, [None] * len(records), num_open, num_positions)
         for index, record in enumerate(records):
             for row in self._rows(block, index, record):
                 lane = row.sequence.lane
@@ -176,19 +204,23 @@ class _Engine:
                 yield from self._take_finished()
 
     def _rows(self, block: OpenBlock, index: int, record: Encoded) -> Iterator[PendingRow]:
-        num_targets = max(len(record.positions) - 1, 0)
         lane = self._method.lane_of(len(record.positions))
-        if not num_targets:
-            block.close(index, record, losses_of(0).score(), lane=self._method.lanes[lane])
+        if len(record.positions) < 2:
+            self._settle(block, index, record, losses_of(0).score(), lane=lane)
             return
-        key = sequence_key(block.key.department, record.positions)
+        yield from self._rows_of_lane(block, index, record, lane)
+        if self._method.is_checked(record):
+            yield from self._rows_of_lane(block, index, record, len(self._method.lanes))
+
+    def _rows_of_lane(self, block: OpenBlock, index: int, record: Encoded, lane: int) -> Iterator[PendingRow]:
+        key = sequence_key(block.key.department, record.positions, is_check=lane == len(self._method.lanes))
         known = self._memory.find(key) if self._memory else None
         if known is not None:
-            block.close(index, record, known, lane=self._method.lanes[lane])
+            self._settle(block, index, record, known, lane=lane)
             return
         sequence = self._sequences.get(key) if self._memory else None
         if sequence is None:
-            sequence = OpenSequence(key, lane, losses_of(num_targets))
+            sequence = OpenSequence(key, lane, losses_of(len(record.positions) - 1))
             sequence.waiting.append((block, index, record))
             if self._memory:
                 self._sequences[key] = sequence
@@ -211,7 +243,7 @@ class _Engine:
 
     def _run(self, lane: int, tile: tuple[int, list[PendingRow]]) -> None:
         length, pending = tile
-        computed = self._method.lanes[lane].compute(length, [item.row for item in pending])
+        computed = self._method.all_lanes[lane].compute(length, [item.row for item in pending])
         for item, losses in zip(pending, computed, strict=True):
             item.sequence.losses.put(item.first_target, losses)
             if not item.sequence.losses.num_missing:
@@ -220,15 +252,20 @@ class _Engine:
     def _close(self, sequence: OpenSequence) -> None:
         score = sequence.losses.score()
         for block, index, record in sequence.waiting:
-            block.close(index, record, score, lane=self._method.lanes[sequence.lane])
+            self._settle(block, index, record, score, lane=sequence.lane)
         if self._memory:
             self._memory.keep(sequence.key, score)
             self._sequences.pop(sequence.key, None)
 
+    def _settle(self, block: OpenBlock, index: int, record: Encoded, score: SequenceScore, *, lane: int) -> None:
+        if lane == len(self._method.lanes):
+            block.check(index, score)
+        else:
+            block.close(index, record, score, precision=self._method.lanes[lane].precision)
+
     def _take_finished(self) -> Scored:
         for key in [key for key, block in self._blocks.items() if not block.num_open]:
-            results = self._blocks.pop(key).results
-            yield key, [result for result in results if result is not None]
+            yield key, self._blocks.pop(key).finished()
 
     def _has_too_much_open(self) -> bool:
         num_positions = sum(block.num_positions for block in self._blocks.values())

@@ -79,11 +79,17 @@ def compute_part(
         "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
         "precision": bands_text(settings.precision),
+        **check_part(settings),
         "stride": windowing.stride,
         "tile_lengths": list(menu.lengths),
         "tile_rows": "1" if menu.one_row else "auto",
         "tile_tokens": menu.tokens,
     }
+
+
+def check_part(settings: ScoringSettings) -> dict[str, float]:
+    """The share that is computed in fp32 too, if there is anything to check."""
+    return {"precision_check": settings.precision_check} if settings.policy.checked_bands else {}
 
 
 def run_id_of(fingerprint: dict[str, Any]) -> str:
@@ -112,6 +118,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
         "max_length": settings.max_length in (None, compute["max_length"]),
         "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
         "precision": bands_text(settings.precision) == compute["precision"],
+        "precision_check": check_part(settings).get("precision_check") == compute.get("precision_check"),
         "prefix": settings.prefix == tokenizer["prefix_policy"],
         "strict": not settings.strict or compute.get("composition") == COMPOSITION_ANY,
         "stride": settings.stride in (None, compute["stride"]),

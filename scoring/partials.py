@@ -24,6 +24,7 @@ def partial_table(carried: pa.Table, results: Sequence[RecordResult]) -> pa.Tabl
     computed = {
         "status": [result.status for result in results],
         "loss_nats": [result.loss_nats for result in results],
+        "check_loss_nats": [result.check_loss_nats for result in results],
         "num_tokens": [result.num_tokens for result in results],
         "num_words": [result.num_words for result in results],
         "num_bytes": [result.num_bytes for result in results],

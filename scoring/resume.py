@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.drift import DriftSums, add_sums, sums_of
 from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import PARTIALS_FOLDER, STATUS_FOLDER, PartialEntry
 from schemas.partials import BlockKey, PartialFile, list_partials, read_partial, skipped_of, tally_of
+from schemas.precision import PrecisionPolicy
 from schemas.seals import TEMPORARY_PREFIX, label
 from schemas.tables import SKIPPED_STATUSES, content_digest
 from schemas.tally import Tally
@@ -21,10 +23,15 @@ logger = logging.getLogger("scoring.resume")
 
 @dataclass(slots=True)
 class RankLedger:
-    """What one rank answers for: partials that it wrote, and those of earlier launches that it verified."""
+    """What one rank answers for: partials that it wrote, and those of earlier launches that it verified.
 
+    ``drift`` holds the sums of the precision check of ``policy``, by band.
+    """
+
+    policy: PrecisionPolicy
     entries: list[PartialEntry] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    drift: dict[int, DriftSums] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SKIPPED_STATUSES, 0))
 
     def include(self, run: Path, partial: PartialFile, *, run_id: str, build: Build) -> None:
@@ -39,6 +46,7 @@ class RankLedger:
             features=build.manifest.features,
             results_key=build.results_key(partial.key.department),
         )
+        drift = sums_of(table, self.policy, label(partial.path))
         entry = PartialEntry(
             shard_id=partial.key.shard_id,
             block=partial.key.block,
@@ -48,6 +56,7 @@ class RankLedger:
         )
         self.entries.append(entry)
         self.tally = self.tally.merge(tally_of(table))
+        self.drift = add_sums([self.drift, drift])
         for status, count in skipped_of(table).items():
             self.skipped[status] += count
 
@@ -87,14 +96,14 @@ def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[Parti
 
 
 def take_over(
-    run: Path, partials: Iterable[PartialFile], *, run_id: str, build: Build
+    run: Path, partials: Iterable[PartialFile], *, run_id: str, build: Build, policy: PrecisionPolicy
 ) -> tuple[RankLedger, list[BlockKey]]:
     """Verify a share of the finished partials.
 
     Returns:
         The ledger of the sound ones, and their blocks. Broken files are removed, so that they are scored again.
     """
-    ledger, sound = RankLedger(), []
+    ledger, sound = RankLedger(policy), []
     for partial in partials:
         try:
             ledger.include(run, partial, run_id=run_id, build=build)

@@ -12,6 +12,7 @@ from schemas.access import Access
 from schemas.console import terminates_cleanly
 from schemas.dealing import assign
 from schemas.documents import document_bytes, read_document, write_document
+from schemas.drift import Fallback
 from schemas.errors import IntegrityError, UsageError
 from schemas.folders import Build, open_build
 from schemas.manifests import (
@@ -27,6 +28,8 @@ from scoring.blocks import require_sound
 from scoring.budget import Budget
 from scoring.config import ScoringSettings
 from scoring.devices import default_threads
+from scoring.drift import agree_on_drift, drifted, require_small_drift
+from scoring.fallback import fallback_of, remove_partials, resumed_bands, settings_after
 from scoring.fingerprint import differing_parts, differing_requests
 from scoring.finish import finish, seal_run
 from scoring.pinning import allowed_cores, bound_to, by_nearness, cores_for
@@ -62,7 +65,7 @@ def run_rank(
         PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
     """
     build = open_build(build_path, access)
-    settings = _with_choices_of(run, settings, identity)
+    asked, settings = settings, resumed_bands(run, _with_choices_of(run, settings, identity))
     require_run_folder(run, build)
     done = finished_run(build, run, settings, access)
     if done is not None:
@@ -71,30 +74,39 @@ def run_rank(
     with control_plane(identity, timeout_seconds=settings.timeout) as plane:
         rank = Rank(run, identity, plane, status, access)
         # No status before the lock: a refused second job must leave nothing in the first one's folder.
-        with (
-            _only_job(rank),
-            status.reporting(),
-            terminates_cleanly(),
-            bound_rank(settings, identity, plane),
-            open_session(settings, build, identity=identity, budget=_budget(rank)) as session,
-        ):
-            expected = blocks_of(build.manifest, limit=settings.limit_blocks)
-            _agree_on_header(rank, build, session, settings)
-            readers = agree_on_readers(build, plane)
-            ledger, missing = _resume(rank, build, session, expected, readers=readers)
-            todo = {key: tokens for key, tokens in missing.items() if readers[key.department]}
-            mine = assign(todo, identity.num_ranks, lambda key: readers[key.department])[identity.rank]
-            recall = recall_of(settings, build, session, rank)
-            publisher = Publisher(rank, build, session, ledger)
-            score_share(publisher, {key: todo[key] for key in mine}, recall)
-            status.say("waiting")
-            require_sound(plane.gather("broken-shards", rank.broken_shards))
-            require_readers(readers, {key.department for key in expected}, audited=rank.audited)
-            manifest = finish(run, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
+        with _only_job(rank), status.reporting(), terminates_cleanly(), bound_rank(settings, identity, plane):
+            manifest = _score(rank, build, settings)
+            while found := drifted(manifest.drift, settings.max_drift):
+                if settings.on_drift == "fail":
+                    require_small_drift(manifest.drift, limit=settings.max_drift)
+                settings = settings_after(settings, found, asked=asked)
+                plane.begin_again()
+                manifest = _score(rank, build, settings, fallback=fallback_of(asked, manifest.drift))
             if rank.leads:
                 seal_run(run, manifest, access)
             plane.wait_for_all("sealed")
             return manifest
+
+
+def _score(rank: Rank, build: Build, settings: ScoringSettings, *, fallback: Fallback | None = None) -> RunManifest:
+    """Score this rank's blocks, and agree on what they sum to; nothing is sealed yet."""
+    plane, identity = rank.plane, rank.identity
+    with open_session(settings, build, identity=identity, budget=_budget(rank, fallback)) as session:
+        expected = blocks_of(build.manifest, limit=settings.limit_blocks)
+        _agree_on_header(rank, build, session, settings=settings, fallback=fallback)
+        readers = agree_on_readers(build, plane)
+        ledger, missing = _resume(rank, build, session, expected, readers=readers)
+        todo = {key: tokens for key, tokens in missing.items() if readers[key.department]}
+        mine = assign(todo, identity.num_ranks, lambda key: readers[key.department])[identity.rank]
+        recall = recall_of(settings, build, session, rank)
+        publisher = Publisher(rank, build, session, ledger)
+        score_share(publisher, {key: todo[key] for key in mine}, recall)
+        rank.status.say("waiting")
+        require_sound(plane.gather("broken-shards", rank.broken_shards))
+        require_readers(readers, {key.department for key in expected}, audited=rank.audited)
+        manifest = finish(rank.folder, plane, ledger, run_id=session.run_id, max_quarantined=settings.max_quarantined)
+        drifts = agree_on_drift(plane, ledger, limit=settings.max_drift)
+        return manifest.model_copy(update={"drift": drifts})
 
 
 def finished_run(
@@ -104,6 +116,7 @@ def finished_run(
 
     Raises:
         UsageError: the folder holds a complete run of another build, model, tokenizer or setting.
+        DataError: a precision drifts more than these settings allow.
     """
     if not (run / COMPLETE_FILE).is_file():
         return None
@@ -123,7 +136,9 @@ def finished_run(
     except IntegrityError:
         logger.warning("a sealed run is damaged; its broken blocks will be scored again: %s", run)
         return None
-    return manifest
+    if settings.on_drift == "fail":
+        require_small_drift(manifest.drift, limit=settings.max_drift)
+    return None if drifted(manifest.drift, settings.max_drift) else manifest
 
 
 @contextmanager
@@ -141,8 +156,10 @@ def _only_job(rank: Rank) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _agree_on_header(rank: Rank, build: Build, session: Session, settings: ScoringSettings) -> None:
-    """All ranks have one fingerprint, which is that of the folder; rank 0 writes run.json."""
+def _agree_on_header(
+    rank: Rank, build: Build, session: Session, *, settings: ScoringSettings, fallback: Fallback | None
+) -> None:
+    """All ranks have one fingerprint, which is that of the folder; rank 0 writes run.json, over one that it follows."""
     fingerprints = rank.plane.gather("fingerprints", session.fingerprint)
     for other, fingerprint in enumerate(fingerprints):
         if fingerprint != fingerprints[0]:
@@ -153,10 +170,10 @@ def _agree_on_header(rank: Rank, build: Build, session: Session, settings: Scori
     # Rank 0 reads for all: on a shared file system two ranks may see a folder differently.
     is_there = rank.leads and path.exists()
     [found, *_] = rank.plane.gather("header", read_document(path, RunHeader).fingerprint if is_there else None)
-    if found is not None and found != session.fingerprint:
+    if found is not None and found != session.fingerprint and fallback is None:
         names = ", ".join(differing_parts(session.fingerprint, found))
         raise UsageError(f"{label(path)}: this run would differ in {names}; use another --out")
-    if found is None and rank.leads:
+    if (found is None or fallback is not None) and rank.leads:
         header = RunHeader(
             run_id=session.run_id,
             build_id=build.manifest.build_id,
@@ -165,8 +182,11 @@ def _agree_on_header(rank: Rank, build: Build, session: Session, settings: Scori
             selftest=session.selftest.outcomes(),
             limited_to=settings.limit_blocks,
             reduced_from=None if session.menu.tokens == settings.tile_tokens else settings.tile_tokens,
+            fallback=fallback,
         )
-        write_document(path, header)
+        write_document(path, header, replace=fallback is not None)
+        if fallback is not None:
+            remove_partials(rank.folder)
 
 
 def _resume(
@@ -179,7 +199,7 @@ def _resume(
     listed = finished_partials(rank.folder, expected) if rank.leads else []
     [found, *_] = rank.plane.gather("listed", listed)
     share = share_of(found, rank.identity.rank, readers)
-    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build)
+    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build, policy=session.policy)
     done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 
@@ -217,7 +237,10 @@ def _with_choices_of(run: Path, settings: ScoringSettings, identity: RankIdentit
     return settings.model_copy(update=kept)
 
 
-def _budget(rank: Rank) -> Budget:
+def _budget(rank: Rank, fallback: Fallback | None) -> Budget:
     """A run that has its header keeps its tiles; a new one takes those of the rank with the least room."""
     [is_begun, *_] = rank.plane.gather("begun", (rank.folder / RUN_FILE).exists())
-    return Budget(may_shrink=not is_begun, agree=lambda tokens: min(rank.plane.gather("tile-budget", tokens)))
+    return Budget(
+        may_shrink=not is_begun or fallback is not None,
+        agree=lambda tokens: min(rank.plane.gather("tile-budget", tokens)),
+    )

@@ -35,10 +35,10 @@ class SequenceKey:
     digest: bytes
 
 
-def sequence_key(department: str, positions_N: NDArray[np.int64]) -> SequenceKey:
-    """The key of a department's sequence."""
-    content = positions_N.astype("<i8").tobytes()
-    return SequenceKey(department, hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest())
+def sequence_key(department: str, positions_N: NDArray[np.int64], *, is_check: bool = False) -> SequenceKey:
+    """The key of a department's sequence; its length decides in which precision, but for the precision check."""
+    content, person = positions_N.astype("<i8").tobytes(), b"precision-check" if is_check else b""
+    return SequenceKey(department, hashlib.blake2b(content, digest_size=DIGEST_BYTES, person=person).digest())
 
 
 @dataclass(frozen=True, slots=True)

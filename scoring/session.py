@@ -10,6 +10,7 @@ from typing import Any
 
 from schemas.errors import UsageError
 from schemas.folders import Build
+from schemas.precision import PrecisionPolicy, policy_of
 from scoring.assignment import RankIdentity
 from scoring.budget import Budget
 from scoring.checkpoints import Checkpoint, locate
@@ -37,13 +38,20 @@ class Session:
     encoder: Encoder
     windowing: Windowing
     lanes: tuple[Lane, ...]
+    check: Lane | None
     selftest: LaneTests
     fingerprint: dict[str, Any]
 
     @property
     def method(self) -> Method:
         """How token ids become losses."""
-        return Method(self.windowing, self.lanes, is_per_block=not self.selftest.is_batch_invariant)
+        is_per_block = not self.selftest.is_batch_invariant
+        return Method(self.windowing, self.lanes, is_per_block=is_per_block, check=self.check)
+
+    @property
+    def policy(self) -> PrecisionPolicy:
+        """In which precision which record is computed, and which in fp32 too."""
+        return policy_of(self.fingerprint)
 
     @property
     def menu(self) -> TileMenu:
@@ -113,7 +121,8 @@ def open_session(
             "tokenizer": tokenizer_part(checkpoint, encoder, settings),
         }
         lanes = [Lane(menu, computes[band.compute], band.compute, band.up_to) for band in settings.precision]
-        yield Session(checkpoint, encoder, windowing, tuple(lanes), selftest, fingerprint)
+        check = Lane(menu, computes["fp32"]) if settings.policy.checked_bands else None
+        yield Session(checkpoint, encoder, windowing, tuple(lanes), check, selftest, fingerprint)
 
 
 def choose_windowing(settings: ScoringSettings, model: LoadedModel) -> Windowing:

@@ -85,6 +85,7 @@ class StatusFile:
     def begin(self, *, num_blocks: int, num_estimated: int) -> None:
         """Say that the work begins, and how much it is; the rate counts from here on."""
         self.num_blocks_planned, self.num_estimated_planned = num_blocks, num_estimated
+        self.num_blocks_done = self.num_estimated_done = 0
         self.rate.note(time.time(), self.num_tokens)
         self.say("scoring")
 

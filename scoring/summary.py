@@ -14,16 +14,19 @@ from schemas.tally import ExactSum
 
 def summary(manifest: RunManifest, run: Path) -> dict[str, Any]:
     """Exact totals of a run and its token perplexity, or the reason why there is none."""
-    totals = manifest.totals
+    totals, header = manifest.totals, read_document(run / RUN_FILE, RunHeader)
+    before = [] if header.fallback is None else header.fallback.drift
+    drifts = [*(found for found in before if found.verdict == "above"), *manifest.drift]
     loss = ExactSum.from_json({"mantissa": totals.loss_nats["mantissa"], "exponent": totals.loss_nats["exponent"]})
     figures: dict[str, Any] = {
-        "marks": read_document(run / RUN_FILE, RunHeader).marks,
+        "marks": header.marks,
         "run": str(run),
         "run_id": manifest.run_id,
         "num_blocks": len(manifest.partials),
         "num_records": totals.num_records,
         "num_tokens": totals.num_tokens,
         "skipped": totals.skipped,
+        "drift": [found.model_dump(mode="json") | {"text": found.text} for found in drifts],
     }
     if not totals.num_tokens:
         return figures | {"status": "undefined: no token was scored"}
@@ -46,4 +49,5 @@ def summary_lines(figures: Mapping[str, Any]) -> list[str]:
         lines.append(f"token perplexity {figures['token_perplexity']:.6g} (from the exact total of all ranks)")
     else:
         lines.append(figures["status"])
+    lines += [f"precision {found['text']}" for found in figures["drift"]]
     return [*lines, f"next: python -m aggregate report BUILD {figures['run']} --out REPORT"]

@@ -40,6 +40,7 @@ class ControlPlane:
         self._timeout_seconds = timeout_seconds
         self._store = store
         self._num_beats = 0
+        self._round = 0
         self._beat_at = 0.0
         self.while_waiting: Callable[[], None] = self.beat
 
@@ -51,6 +52,10 @@ class ControlPlane:
             self._num_beats += 1
             with _store_errors("heartbeat"):
                 self._store.set(f"beat/{self.identity.rank}", str(self._num_beats))
+
+    def begin_again(self) -> None:
+        """Steps may come once more; every rank says so at the same point of its work."""
+        self._round += 1
 
     def wait_for_all(self, step: str) -> None:
         """Return when every rank has reached a step.
@@ -104,11 +109,11 @@ class ControlPlane:
             self._wait(self._store, "left", beats=False)
         else:
             with _store_errors("left"):
-                self._store.set(f"left/{self.identity.rank}", "1")
+                self._store.set(self._arrival("left", self.identity.rank), "1")
 
     def _wait(self, store: Store, step: str, *, beats: bool) -> None:
         with _store_errors(step):
-            store.set(f"{step}/{self.identity.rank}", "1")
+            store.set(self._arrival(step, self.identity.rank), "1")
             missing = {rank: ("", time.monotonic()) for rank in range(self.identity.num_ranks)}
             while missing:
                 missing = self._still_missing(store, step, missing)
@@ -116,13 +121,16 @@ class ControlPlane:
                     self.while_waiting()
                 time.sleep(SECONDS_BETWEEN_LOOKS if missing else 0)
 
+    def _arrival(self, step: str, rank: int) -> str:
+        return f"{self._round}/{step}/{rank}"
+
     def _still_missing(
         self, store: Store, step: str, missing: dict[int, tuple[str, float]]
     ) -> dict[int, tuple[str, float]]:
         """The ranks that have not arrived, each with its last heartbeat and when that was first seen."""
         now, still = time.monotonic(), {}
         for rank, (beat, since) in missing.items():
-            if store.check([f"{step}/{rank}"]):
+            if store.check([self._arrival(step, rank)]):
                 continue
             latest = store.get(f"beat/{rank}").decode() if store.check([f"beat/{rank}"]) else ""
             still[rank] = (latest, since if latest == beat else now)

@@ -33,12 +33,14 @@ class Encoded:
         num_tokens: Tokens of the text, the prefix not counted.
         num_words: White-space separated words of the scored text.
         num_bytes: UTF-8 bytes of the scored text.
+        is_sampled: In the sample of the precision check.
     """
 
     positions: NDArray[np.int64]
     num_tokens: int
     num_words: int
     num_bytes: int
+    is_sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from schemas.errors import UsageError
 from schemas.folders import Build
 from schemas.manifests import NOT_INVARIANT
 from schemas.partials import BlockKey
+from schemas.precision import is_sampled
 from scoring.ahead import ahead
 from scoring.blocks import read_blocks
 from scoring.cache import ScoreCache, method_id_of, require_cache_folder
@@ -58,10 +59,12 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
     rank.status.begin(num_blocks=len(work), num_estimated=sum(work.values()))
     title = f"scoring, rank {rank.identity.rank} of {rank.identity.num_ranks}"
     with Progress(title, sum(work.values()), "estimated tokens", shown=rank.leads) as progress, publisher.open():
-        lanes = [
-            replace(lane, compute=_observed(lane.compute, rank, progress, recall)) for lane in session.method.lanes
+        watched = [
+            replace(lane, compute=_observed(lane.compute, rank, progress, recall)) for lane in session.method.all_lanes
         ]
-        method = replace(session.method, lanes=tuple(lanes))
+        num_lanes = len(session.lanes)
+        check = watched[num_lanes] if session.method.check else None
+        method = replace(session.method, lanes=tuple(watched[:num_lanes]), check=check)
         try:
             # In the order of the shards, so that each is opened and verified once.
             for key, results in score_blocks(ahead(_encoded(publisher, sorted(work))), method, memory=recall):
@@ -79,7 +82,15 @@ def _encoded(publisher: Publisher, keys: Sequence[BlockKey]) -> Iterator[tuple[B
         publisher.build, keys, broken=publisher.rank.broken_shards, audited=publisher.rank.audited
     ):
         publisher.carried[block.key] = block.carried
-        yield block.key, publisher.session.encoder.encode(block.texts)
+        records = publisher.session.encoder.encode(block.texts)
+        share = publisher.session.policy.check
+        if share:
+            ids = block.carried.column("record_id").to_pylist()
+            records = [
+                replace(record, is_sampled=is_sampled(record_id, share))
+                for record, record_id in zip(records, ids, strict=True)
+            ]
+        yield block.key, records
 
 
 def _observed(compute: TileFunction, rank: Rank, progress: Progress, recall: Recall | None) -> TileFunction:

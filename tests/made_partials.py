@@ -28,6 +28,7 @@ def row(number: int, *, status: str = STATUS_SCORED, loss_nats: float = 1.5, num
         "encounter_id": None,
         "status": status,
         "loss_nats": loss_nats if scored else None,
+        "check_loss_nats": None,
         "num_tokens": num_tokens if scored else 0,
         "num_words": 2 if scored else 0,
         "num_bytes": 9 if scored else 0,

@@ -215,6 +215,7 @@ def scored_table(build: MadeBuild, shard: ShardEntry, block: int) -> pa.Table:
         "encounter_id": rows.column("encounter_id"),
         "status": [STATUS_SCORED if was else record.reason for record, was in zip(records, scored, strict=True)],
         "loss_nats": [record.loss for record in records],
+        "check_loss_nats": [None] * len(records),
         "num_windows": [int(was) for was in scored],
         "precision": ["fp32"] * len(records),
     }

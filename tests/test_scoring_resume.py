@@ -12,6 +12,7 @@ from schemas.errors import IntegrityError
 from schemas.folders import open_build
 from schemas.manifests import RunManifest
 from schemas.partials import BlockKey, PartialFile, list_partials, rank_folder
+from schemas.precision import PrecisionPolicy
 from schemas.tables import SKIPPED_STATUSES
 from schemas.tally import pool
 from scoring.assignment import blocks_of
@@ -43,7 +44,7 @@ def run_id(run: Path) -> str:
 def taken_over(build: MadeBuild, run: Path) -> tuple[RankLedger, list[BlockKey]]:
     """What one rank takes over of everything that is there."""
     found = finished_partials(run, blocks_of(build.manifest))
-    return take_over(run, found, run_id=run_id(run), build=open_build(build.corpus))
+    return take_over(run, found, run_id=run_id(run), build=open_build(build.corpus), policy=PrecisionPolicy(()))
 
 
 def test_sound_partials_are_taken_over(build: MadeBuild, run: Path) -> None:
@@ -65,7 +66,9 @@ def test_any_number_of_ranks_takes_over_the_same(num_ranks: int, build: MadeBuil
     found = finished_partials(run, blocks_of(build.manifest))
 
     shares = [
-        take_over(run, found[rank::num_ranks], run_id=run_id(run), build=open_build(build.corpus))[0]
+        take_over(
+            run, found[rank::num_ranks], run_id=run_id(run), build=open_build(build.corpus), policy=PrecisionPolicy(())
+        )[0]
         for rank in range(num_ranks)
     ]
 
