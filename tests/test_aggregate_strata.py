@@ -33,6 +33,7 @@ def _one(record: MadeRecord) -> pl.DataFrame:
         "encounter_id": None,
         "status": STATUS_SCORED if scored else record.reason,
         "loss_nats": record.loss,
+        "check_loss_nats": None,
         "num_tokens": record.num_tokens if scored else 0,
         "num_words": record.num_words if scored else 0,
         "num_bytes": record.num_bytes if scored else 0,
