@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 
 from aggregate.blocks import read_sealed_partial, require_same_records
 from aggregate.cover import expected_blocks, match_files, require_exact_cover
+from aggregate.drift import policy_of_run, verified_drift
 from aggregate.records import as_records, no_records
 from aggregate.runs import DOCUMENTS, Run, check_entries, check_statuses, require_build
 from schemas.audit_logs import require_heads
+from schemas.drift import BandDrift, DriftSums, sums_of
 from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import PartialEntry, RunTotals
@@ -39,6 +41,7 @@ class Collected:
         total: Exact tally of all scored records.
         skipped: Records that were not scored, by every known reason.
         precisions: Scored records by the precision of their computation.
+        drift: Of every band whose precision was checked.
         checks: What was checked and how many of it; the same for any layout of the run over ranks.
         layout_checks: The same for what depends on the ranks.
     """
@@ -47,6 +50,7 @@ class Collected:
     total: Tally
     skipped: dict[str, int]
     precisions: dict[str, int]
+    drift: list[BandDrift]
     checks: dict[str, int]
     layout_checks: dict[str, int]
 
@@ -59,6 +63,7 @@ class Block:
     tally: Tally
     skipped: dict[str, int]
     precisions: dict[str, int]
+    drift: dict[int, DriftSums]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +103,15 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
     checks["run: partials with their seal, each block once"] = len(claims)
     checks["run: records equal to the shards', in order"] = num_expected
     checks["run: online totals equal to the offline pool, bit for bit"] = len(TOTALS)
+    drift = verified_drift(run, policy_of_run(run), (block.drift for block in blocks))
+    if drift:
+        checks["run: drift of reduced precisions equal to that of the partials, by band"] = len(drift)
     checks["ledger: records scored or skipped with a reason"] = num_expected
     return Collected(
         records=pl.concat([no_records(build.manifest.features), *(block.records for block in blocks)]),
         total=total,
         skipped=skipped,
+        drift=drift,
         precisions=add_counts(block.precisions for block in blocks),
         checks=checks,
         layout_checks={"run: rank status files": num_ranks, "run: audit logs with their signed heads": num_logs},
@@ -130,6 +139,7 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
         IntegrityError: names the partial or shard and what is wrong with it.
     """
     shards = {shard.shard_id: shard for shard in build.manifest.shards}
+    policy = policy_of_run(run)
     for claim in claims:
         shard = shards[claim.key.shard_id]
         table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, build=build)
@@ -139,6 +149,7 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
             tally=tally_of(table),
             skipped=skipped_of(table),
             precisions=precisions_of(table),
+            drift=sums_of(table, policy, label(claim.file.path)),
         )
 
 

@@ -29,6 +29,8 @@ def html_bytes(report: Report) -> bytes:
         headlines=wording.headlines(report),
         suppression=wording.suppression_text(report),
         totals=wording.totals(report),
+        drift_columns=wording.DRIFT_COLUMNS,
+        drift_rows=wording.drift_rows(report),
         ledger=wording.ledger_lines(report),
         crossings=[(crossing, chart_of(crossing)) for crossing in report.crossings],
         fingerprint=list(wording.flat(report.fingerprint)),

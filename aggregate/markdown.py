@@ -28,6 +28,7 @@ def markdown_bytes(report: Report) -> bytes:
     """The document; equal reports give equal bytes."""
     parts = [_head(report), _coverage(report)]
     parts += [_crossing(crossing) for crossing in report.crossings]
+    parts += [_drift(report)] if report.drift else []
     parts += [_checks(report), _ledger(report)]
     parts.append(_pairs("Model and settings", wording.flat(report.fingerprint)))
     parts.append(_pairs("Self-test", wording.flat(report.selftest)))
@@ -94,6 +95,11 @@ def _crossing(crossing: Crossing) -> str:
         f" {crossing.macro.num_strata_suppressed} are suppressed."
     )
     return _section(f"By {_plain(wording.columns_text(crossing.columns))}", f"{table}\n\n{note}")
+
+
+def _drift(report: Report) -> str:
+    rows = [tuple(map(_plain, row)) for row in wording.drift_rows(report)]
+    return _section("Precision", _table(wording.DRIFT_COLUMNS, rows, numbers=range(1, 6)))
 
 
 def _checks(report: Report) -> str:

@@ -51,6 +51,12 @@ METHOD = (
         "ranks cannot change a bit. Each figure is rounded once by its division; exp is taken last.",
     ),
     Definition(
+        term="drift",
+        formula="exp(Σ (loss − loss in fp32) / Σ tokens) − 1",
+        meaning="Of a reduced precision, over a sample of its records by their ids; the 95 % interval is that of a "
+        "ratio estimator over records, by Student's t. Where no precision was checked, none is shown.",
+    ),
+    Definition(
         term="records and patients",
         formula=None,
         meaning="Counts are of scored records. Patients are distinct keyed ids among them; records without a known "

@@ -9,6 +9,7 @@ from typing import Any
 from aggregate.collect import Collected
 from aggregate.config import ReportSettings
 from aggregate.crossings import available_columns
+from aggregate.drift import shown_drifts
 from aggregate.figures import figures, macro, micro
 from aggregate.labels import department_labels, labelled
 from aggregate.method import METHOD
@@ -57,6 +58,7 @@ def make_report(
         model=run.header.model_name,
         min_cell=settings.min_cell,
         precisions=shown_precisions(collected.precisions, hidden, settings.min_cell),
+        drift=shown_drifts(collected.drift, is_hidden=bool(hidden[0]), min_cell=settings.min_cell),
         marks=[*marks(build, run), *shown(settings)],
         whole=whole,
         crossings=tables,

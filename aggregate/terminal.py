@@ -27,6 +27,8 @@ def report_lines(report: Report, page: str) -> list[str]:
     lines += aligned(rows, numbers=(1,))
     for crossing in report.crossings:
         lines += ["", *crossing_lines(crossing)]
+    if report.drift:
+        lines += ["", *aligned([wording.DRIFT_COLUMNS, *wording.drift_rows(report)], numbers=range(1, 6))]
     return [*lines, "", f"page: {page}"]
 
 

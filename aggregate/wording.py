@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from schemas.drift import percent
 from schemas.report import Metric, NoNumber, Report, Suppressed
 
 HIDDEN = "suppressed"
 PLAIN_BELOW = 1_000_000
+DRIFT_COLUMNS = ("band", "records", "tokens", "drift", "95 % interval", "limit", "verdict")
 COMMAND = "python -m aggregate verify BUILD RUN"
 
 
@@ -78,6 +80,27 @@ def precision_text(report: Report) -> str:
         for name, number in sorted(report.precisions.items())
     ]
     return ", ".join(parts) or "none, no record was scored"
+
+
+def drift_rows(report: Report) -> list[tuple[str, str, str, str, str, str, str]]:
+    """Each checked band: records, tokens, drift, its interval, the limit and what the drift is against it."""
+    return [
+        (
+            item.band,
+            count(item.num_records),
+            count(item.num_tokens),
+            percentage(item.drift),
+            f"{percentage(item.low)} to {percentage(item.high)}",
+            f"{100 * item.limit:g} %",
+            item.verdict,
+        )
+        for item in report.drift
+    ]
+
+
+def percentage(value: Metric) -> str:
+    """A signed share, or the word that stands for it."""
+    return value.status if isinstance(value, NoNumber) else percent(value.value)
 
 
 def totals(report: Report) -> list[tuple[str, int]]:

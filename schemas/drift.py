@@ -90,16 +90,20 @@ class BandDrift(Value):
     verdict: Literal["within", "above", "undefined"]
 
     @property
+    def name(self) -> str:
+        """The band as it is written in the policy."""
+        return self.precision if self.up_to is None else f"{self.precision}:{self.up_to}"
+
+    @property
     def text(self) -> str:
         """The finding in words."""
-        band = self.precision if self.up_to is None else f"{self.precision}:{self.up_to}"
         if self.verdict == "undefined":
-            return f"{band}: no record sampled, drift unknown"
+            return f"{self.name}: no record sampled, drift unknown"
         drift = "infinite" if self.drift is None else percent(self.drift)
         ends = "" if self.low is None else f" [{percent(self.low)}, {percent(self.high)}]"
-        num_records, num_tokens = self.sums["num_records"], self.sums["num_tokens"]
+        counts = f"{self.sums['num_records']:,} records, {self.sums['num_tokens']:,} tokens"
         return (
-            f"{band}: {drift}{ends} of token perplexity against fp32, {num_records:,} records, {num_tokens:,} tokens, "
+            f"{self.name}: {drift}{ends} of token perplexity against fp32, {counts}, "
             f"limit {100 * self.limit:g} %: {self.verdict}"
         )
 

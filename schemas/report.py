@@ -134,6 +134,23 @@ class Ledger(Value):
     status: Literal["ok"] = "ok"
 
 
+class PrecisionDrift(Value):
+    """How far a reduced precision moves token perplexity against fp32, in a sample of its records.
+
+    ``drift``, and ``low`` and ``high`` of its 95 % interval, are exp(difference of the mean NLLs) - 1, see
+    ``schemas.drift``. The verdict is on the size of the drift against ``limit``.
+    """
+
+    band: str
+    num_records: int | Suppressed
+    num_tokens: int | Suppressed
+    drift: Metric
+    low: Metric
+    high: Metric
+    limit: float
+    verdict: Literal["within", "above", "undefined"]
+
+
 class Check(Value):
     """Something that was verified, and how many of it."""
 
@@ -186,6 +203,7 @@ class Report(Document):
     model: str
     min_cell: int = Field(ge=0)
     precisions: dict[str, int | Suppressed]
+    drift: list[PrecisionDrift]
     marks: list[str]
     whole: Shown
     crossings: list[Crossing]

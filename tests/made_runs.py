@@ -21,6 +21,7 @@ from schemas.balance import Balance
 from schemas.blocks import block_entries, blocks_digest
 from schemas.canonical import canonical_json
 from schemas.documents import write_document
+from schemas.drift import add_sums, drifts_of, sums_of
 from schemas.folders import open_build
 from schemas.ledgers import BuildLedger
 from schemas.manifests import (
@@ -37,6 +38,7 @@ from schemas.manifests import (
 )
 from schemas.multiset import digest_sum, multiset_hex, row_digests
 from schemas.partials import BlockKey, rank_folder, skipped_of, tally_of, write_partial
+from schemas.precision import policy_of
 from schemas.proofs import proofs_of, root_of
 from schemas.report import Report
 from schemas.seals import publish_with, seal_bytes, seal_file
@@ -70,6 +72,8 @@ class MadeRecord:
     num_bytes: int = 4
     reason: str = STATUS_NO_TOKENS
     text: str | None = None
+    precision: str = "fp32"
+    check: float | None = None
 
     @property
     def note(self) -> str:
@@ -156,13 +160,15 @@ def make_run(
     rank_of: Callable[[int], int] | None = None,
     limited_to: int | None = None,
     model: str = "tiny",
+    compute: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a complete run over a build; block ``i`` is scored by ``rank_of(i)``."""
+    """Write a complete run over a build; block ``i`` is scored by ``rank_of(i)``, with ``compute`` in its header."""
     fingerprint = {
         "build": {"build_id": build.manifest.build_id},
         "model": {"sha256": hashlib.sha256(model.encode()).hexdigest(), "parameters": 260_000},
         "settings": {"max_length": 512, "precision": "fp32"},
     }
+    fingerprint |= {} if compute is None else {"compute": compute}
     run_id = f"r-{hashlib.sha256(canonical_json(fingerprint)).hexdigest()[:16]}"
     header = RunHeader(
         run_id=run_id,
@@ -186,6 +192,9 @@ def make_run(
     entries.sort(key=lambda entry: entry.path)
     totals = totals_of(tables)
     complete = RunManifest(run_id=run_id, header=seal, totals=totals, partials=entries, num_ranks=num_ranks)
+    policy = policy_of(fingerprint)
+    sums = add_sums([sums_of(table, policy, "made") for table in tables])
+    complete = complete.model_copy(update={"drift": drifts_of(sums, policy, limit=0.003)})
     write_document(folder / "COMPLETE", complete)
     return folder
 
@@ -215,9 +224,9 @@ def scored_table(build: MadeBuild, shard: ShardEntry, block: int) -> pa.Table:
         "encounter_id": rows.column("encounter_id"),
         "status": [STATUS_SCORED if was else record.reason for record, was in zip(records, scored, strict=True)],
         "loss_nats": [record.loss for record in records],
-        "check_loss_nats": [None] * len(records),
+        "check_loss_nats": [record.check for record in records],
         "num_windows": [int(was) for was in scored],
-        "precision": ["fp32"] * len(records),
+        "precision": [record.precision for record in records],
     }
     for name in ("num_tokens", "num_words", "num_bytes"):
         columns[name] = [getattr(record, name) if was else 0 for record, was in zip(records, scored, strict=True)]
