@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from aggregate.blocks import read_sealed_partial, require_same_records
 from aggregate.cover import expected_blocks, match_files, require_exact_cover
-from aggregate.drift import policy_of_run, verified_drift
+from aggregate.drift import checked_patients, count_patients, policy_of_run, verified_drift
 from aggregate.records import as_records, no_records
 from aggregate.runs import DOCUMENTS, Run, check_entries, check_statuses, require_build
 from schemas.audit_logs import require_heads
@@ -42,6 +42,7 @@ class Collected:
         skipped: Records that were not scored, by every known reason.
         precisions: Scored records by the precision of their computation.
         drift: Of every band whose precision was checked.
+        num_checked_patients: Known patients of the records behind it, by band.
         checks: What was checked and how many of it; the same for any layout of the run over ranks.
         layout_checks: The same for what depends on the ranks.
     """
@@ -51,6 +52,7 @@ class Collected:
     skipped: dict[str, int]
     precisions: dict[str, int]
     drift: list[BandDrift]
+    num_checked_patients: dict[int, int]
     checks: dict[str, int]
     layout_checks: dict[str, int]
 
@@ -64,6 +66,7 @@ class Block:
     skipped: dict[str, int]
     precisions: dict[str, int]
     drift: dict[int, DriftSums]
+    checked_patients: dict[int, frozenset[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
         total=total,
         skipped=skipped,
         drift=drift,
+        num_checked_patients=count_patients(block.checked_patients for block in blocks),
         precisions=add_counts(block.precisions for block in blocks),
         checks=checks,
         layout_checks={"run: rank status files": num_ranks, "run: audit logs with their signed heads": num_logs},
@@ -150,6 +154,7 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
             skipped=skipped_of(table),
             precisions=precisions_of(table),
             drift=sums_of(table, policy, label(claim.file.path)),
+            checked_patients=checked_patients(table, policy),
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggregate.runs import Run
 from schemas.drift import BandDrift, DriftSums, add_sums, drifts_of
@@ -42,9 +45,35 @@ def verified_drift(run: Run, policy: PrecisionPolicy, parts: Iterable[dict[int, 
     return found
 
 
-def shown_drifts(drifts: Sequence[BandDrift], *, is_hidden: bool, min_cell: int) -> list[PrecisionDrift]:
-    """The drift of each band as the report has it, where enough records stand behind it."""
-    return [_shown(item, is_hidden=is_hidden or 0 < item.sums["num_records"] < min_cell) for item in drifts]
+def checked_patients(partial: pa.Table, policy: PrecisionPolicy) -> dict[int, frozenset[bytes]]:
+    """The known patients of the checked records of a partial, by band."""
+    checked = partial.filter(pc.is_valid(partial.column("check_loss_nats")))
+    found: dict[int, set[bytes]] = {}
+    for patient, num_tokens in zip(
+        checked.column("patient_id").to_pylist(), checked.column("num_tokens").to_pylist(), strict=True
+    ):
+        found.setdefault(policy.band_of(num_tokens + 1), set()).update([patient] if patient is not None else [])
+    return {band: frozenset(patients) for band, patients in found.items()}
+
+
+def count_patients(parts: Iterable[dict[int, frozenset[bytes]]]) -> dict[int, int]:
+    """How many patients the partials have together, by band."""
+    total: dict[int, set[bytes]] = {}
+    for part in parts:
+        for band, patients in part.items():
+            total.setdefault(band, set()).update(patients)
+    return {band: len(patients) for band, patients in total.items()}
+
+
+def shown_drifts(
+    drifts: Sequence[BandDrift], num_patients: Mapping[int, int], *, is_hidden: bool, min_cell: int
+) -> list[PrecisionDrift]:
+    """The drift of each band as the report has it, where enough records and known patients stand behind it."""
+    fewest = [min(item.sums["num_records"], num_patients.get(item.band, 0)) for item in drifts]
+    return [
+        _shown(item, is_hidden=is_hidden or (item.sums["num_records"] > 0 and few < min_cell))
+        for item, few in zip(drifts, fewest, strict=True)
+    ]
 
 
 def _shown(item: BandDrift, *, is_hidden: bool) -> PrecisionDrift:
@@ -63,7 +92,7 @@ def _shown(item: BandDrift, *, is_hidden: bool) -> PrecisionDrift:
 
 def _metric(value: float | None, *, is_hidden: bool, num_records: int, least: int) -> Metric:
     if is_hidden:
-        return NoNumber(status="suppressed", reason="few records in the sample")
+        return NoNumber(status="suppressed", reason="few records or patients in the sample")
     if num_records < least:
         return NoNumber(status="undefined", reason=f"fewer than {least} records in the sample")
     return NoNumber(status="infinite", reason="larger than any FP64 number") if value is None else Number(value=value)

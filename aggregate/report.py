@@ -58,7 +58,12 @@ def make_report(
         model=run.header.model_name,
         min_cell=settings.min_cell,
         precisions=shown_precisions(collected.precisions, hidden, settings.min_cell),
-        drift=shown_drifts(collected.drift, is_hidden=bool(hidden[0]), min_cell=settings.min_cell),
+        drift=shown_drifts(
+            collected.drift,
+            collected.num_checked_patients,
+            is_hidden=bool(hidden[0]),
+            min_cell=settings.min_cell,
+        ),
         marks=[*marks(build, run), *shown(settings)],
         whole=whole,
         crossings=tables,

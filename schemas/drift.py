@@ -141,36 +141,37 @@ def sums_of(table: pa.Table, policy: PrecisionPolicy, where: str) -> dict[int, D
         IntegrityError: a record was not computed in its band's precision, or a record outside of the sample was
             computed in fp32 too.
     """
-    columns = ("record_id", "status", "num_tokens", "precision", "loss_nats", "check_loss_nats")
-    pairs: dict[int, list[tuple[int, float | None]]] = {number: [] for number in policy.checked_bands}
-    for record_id, status, num_tokens, precision, loss, check in zip(
-        *(table.column(name).to_pylist() for name in columns), strict=True
-    ):
-        if status != STATUS_SCORED or not policy.bands:
-            continue
-        band = policy.band_of(num_tokens + 1)  # the first position is never scored, all others are
-        is_due = policy.is_checked(band) and is_sampled(record_id, policy.check)
-        if precision != policy.bands[band].compute or (check is not None and not is_due):
-            raise IntegrityError(
-                f"{where}: rows are not computed in the precisions of the run; remove it and score again"
-            )
-        if is_due:
-            pairs[band].append((num_tokens, None if check is None else loss - check))
-    return {number: _summed(found) for number, found in pairs.items()}
+    if not policy.bands:
+        return {}
+    tokens_N = table.column("num_tokens").to_numpy()
+    # The first position is never scored, all others are.
+    limits = np.array([band.up_to for band in policy.bands[:-1]], dtype=np.int64)
+    bands_N = np.searchsorted(limits, tokens_N + 1)
+    scored_N = table.column("status").to_numpy(zero_copy_only=False) == STATUS_SCORED
+    names_N = np.array([band.compute for band in policy.bands])[bands_N]
+    due_N = scored_N & np.isin(bands_N, policy.checked_bands)
+    ids = table.column("record_id")
+    due_N[due_N] = [is_sampled(ids[int(at)].as_py(), policy.check) for at in np.flatnonzero(due_N)]
+    checked_N = table.column("check_loss_nats").is_valid().to_numpy()
+    is_other = table.column("precision").to_numpy(zero_copy_only=False) != names_N
+    if (scored_N & is_other).any() or (checked_N & ~due_N).any():
+        raise IntegrityError(f"{where}: rows are not computed in the precisions of the run; remove it and score again")
+    own = {number: due_N & (bands_N == number) for number in policy.checked_bands}
+    return {number: _summed(table.filter(pa.array(mask_N))) for number, mask_N in own.items()}
 
 
-def _summed(pairs: Sequence[tuple[int, float | None]]) -> DriftSums:
-    known = [(num_tokens, difference) for num_tokens, difference in pairs if difference is not None]
-    differences = np.array([difference for _, difference in known], dtype=np.float64)
-    tokens = [num_tokens for num_tokens, _ in known]
+def _summed(sampled: pa.Table) -> DriftSums:
+    known = sampled.filter(sampled.column("check_loss_nats").is_valid())
+    tokens_N = known.column("num_tokens").to_numpy()
+    differences_N = known.column("loss_nats").to_numpy() - known.column("check_loss_nats").to_numpy()
     return DriftSums(
-        num_sampled=len(pairs),
-        num_records=len(known),
-        num_tokens=sum(tokens),
-        num_tokens_squared=sum(number * number for number in tokens),
-        difference_nats=ExactSum.of_array(differences),
-        difference_squared=ExactSum.of_array(differences * differences),
-        difference_by_tokens=ExactSum.of_array(differences * np.array(tokens, dtype=np.float64)),
+        num_sampled=sampled.num_rows,
+        num_records=known.num_rows,
+        num_tokens=int(tokens_N.sum()),
+        num_tokens_squared=sum(number * number for number in tokens_N.tolist()),
+        difference_nats=ExactSum.of_array(differences_N),
+        difference_squared=ExactSum.of_array(differences_N * differences_N),
+        difference_by_tokens=ExactSum.of_array(differences_N * tokens_N.astype(np.float64)),
     )
 
 

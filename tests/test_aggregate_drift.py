@@ -5,30 +5,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aggregate.collect import collect
+from aggregate.drift import policy_of_run
 from aggregate.html import html_bytes
 from aggregate.markdown import markdown_bytes
 from aggregate.runs import open_run
 from aggregate.terminal import report_lines
 from schemas.documents import read_document, write_document
-from schemas.drift import BandDrift
+from schemas.drift import BandDrift, sums_of
 from schemas.errors import IntegrityError
 from schemas.folders import open_build
 from schemas.manifests import RunManifest
 from schemas.report import NoNumber, Number, Suppressed
 from tests.launches import complete, notes, score_here
-from tests.made_runs import MadeBuild, MadeRecord, make_build, make_run, report_of
+from tests.made_runs import MadeBuild, MadeRecord, blocks_of, make_build, make_run, report_of, scored_table
 
 COMPUTE = {"precision": "fp32:10,mixed:100,bf16", "precision_check": 1.0}
 RECORDS = [
     *(MadeRecord(f"short {number}", num_tokens=9) for number in range(3)),
     *(
-        MadeRecord(f"middle {number}", num_tokens=50, loss=100.0 + 0.05, check=100.0, precision="mixed")
+        MadeRecord(f"middle {number}", patient=f"p{number}", num_tokens=50, loss=100.05, check=100.0, precision="mixed")
         for number in range(12)
     ),
     *(MadeRecord(f"long {number}", num_tokens=200, loss=400.0, check=399.9, precision="bf16") for number in range(3)),
@@ -123,6 +125,16 @@ def test_a_drift_of_few_records_is_hidden(build: MadeBuild, run: Path) -> None:
     assert bf16.verdict == "within"
 
 
+def test_a_drift_of_few_patients_is_hidden(tmp_path: Path) -> None:
+    """Twelve records of one patient are that patient's: nothing is shown of them."""
+    made = make_build(tmp_path / "corpus", [replace(record, patient="p") for record in RECORDS])
+
+    found = report_of(made, make_run(tmp_path / "run", made, compute=COMPUTE), min_cell=11).drift
+
+    assert {type(item.num_records) for item in found} == {Suppressed}
+    assert {item.drift.status for item in found} == {"suppressed"}
+
+
 def test_what_a_sample_does_not_tell_is_said(tmp_path: Path) -> None:
     """A band without records has no drift, one with a single record no interval: each with its reason."""
     made = make_build(tmp_path / "corpus", [RECORDS[0], RECORDS[-1]])
@@ -149,3 +161,28 @@ def test_a_real_run_is_verified(settings: dict[str, Any], tiny_llama: Path, tmp_
     assert collected.drift == complete(run).drift
     assert len(collected.drift) == ("on_drift" not in settings)
     assert any("scored in fp32" in mark for mark in open_run(run).header.marks) == ("on_drift" in settings)
+
+
+@pytest.mark.parametrize("precision", ["fp31", "fp32:9", "fp32:0,mixed", ""])
+def test_a_precision_without_a_meaning_is_refused(precision: str, build: MadeBuild, tmp_path: Path) -> None:
+    """A fingerprint whose bands make no sense is an error of the run, in one line."""
+    run = make_run(tmp_path / "run", build, compute=COMPUTE)
+    opened = open_run(run)
+    fingerprint = opened.header.fingerprint | {"compute": {"precision": precision}}
+    broken = replace(opened, header=opened.header.model_copy(update={"fingerprint": fingerprint}))
+
+    with pytest.raises(IntegrityError, match="COMPLETE: the fingerprint's precision has no meaning; score again"):
+        policy_of_run(broken)
+
+
+def test_a_record_in_another_precision_is_refused(tmp_path: Path) -> None:
+    """A long record that claims the precision of short ones is found by the block that holds it."""
+    record = replace(RECORDS[-1], check=None)
+    sound = make_build(tmp_path / "sound", [record])
+    run = make_run(tmp_path / "run", sound, compute={"precision": "bf16"})
+    other = make_build(tmp_path / "other", [replace(record, precision="mixed")])
+
+    table = scored_table(other, *blocks_of(other)[0])
+
+    with pytest.raises(IntegrityError, match="rows are not computed in the precisions of the run"):
+        sums_of(table, policy_of_run(open_run(run)), "here")

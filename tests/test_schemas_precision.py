@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -139,3 +140,34 @@ def test_no_band_is_refused() -> None:
     """An empty list is no policy."""
     with pytest.raises(ValueError, match="no band; name a precision"):
         require_order([])
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("0.5%", 0.005), (" 12 %", 0.12), ("0.25", 0.25), (0.003, 0.003), ("0%", 0)]
+)
+def test_shares_may_be_percentages(text: object, share: float) -> None:
+    """A share is a number, or a percentage with its sign, to the last bit."""
+    settings = load(precision_check=text, max_drift=text)
+
+    assert (settings.precision_check, settings.max_drift) == (share, share)
+
+
+@pytest.mark.parametrize("wrong", ["101%", "-1%", "half", "%", "nan", 1.5])
+def test_what_is_no_share_is_refused(wrong: object) -> None:
+    """More than all, less than nothing and words are told with the flag that they came by."""
+    with pytest.raises(UsageError, match=r"scoring.precision_check \(--precision-check\)"):
+        load(precision_check=wrong)
+
+
+def test_tables_of_a_file_are_bands(tmp_path: Path) -> None:
+    """Each ``[[scoring.precision]]`` is one band, in their order."""
+    path = tmp_path / "settings.toml"
+    path.write_text(
+        '[scoring]\nmodel = "m"\nprecision_check = "0.5%"\n'
+        '[[scoring.precision]]\nup_to = 512\ncompute = "fp32"\n[[scoring.precision]]\ncompute = "mixed"\n'
+    )
+
+    settings = load_settings(ScoringSettings, "scoring", flags={}, config_file=path, environment={})
+
+    assert bands_text(settings.precision) == "fp32:512,mixed"
+    assert settings.policy.check == 0.005
