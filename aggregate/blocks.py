@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from aggregate.runs import Run
 from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import BlockEntry, PartialEntry
@@ -12,7 +13,7 @@ from schemas.seals import label
 from schemas.tables import carried_columns, content_digest, feature_columns
 
 
-def read_sealed_partial(file: PartialFile, entry: PartialEntry, *, run_id: str, build: Build) -> pa.Table:
+def read_sealed_partial(file: PartialFile, entry: PartialEntry, *, run: Run, build: Build) -> pa.Table:
     """The rows of a partial that is exactly the one its run sealed.
 
     Raises:
@@ -20,7 +21,13 @@ def read_sealed_partial(file: PartialFile, entry: PartialEntry, *, run_id: str, 
         IntegrityError: names the file and what differs.
     """
     results_key = build.results_key(file.key.department)
-    table, seal = read_partial(file, run_id=run_id, features=build.manifest.features, results_key=results_key)
+    table, seal = read_partial(
+        file,
+        run_id=run.header.run_id,
+        features=build.manifest.features,
+        parts=run.header.parts,
+        results_key=results_key,
+    )
     where = label(file.path)
     if (entry.shard_id, entry.block) != (file.key.shard_id, file.key.block):
         raise IntegrityError(f"{where}: listed as another block than its name says; score again")

@@ -6,7 +6,7 @@ Nothing is returned unless every check passed, so no figure can be made of half 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -22,11 +22,13 @@ from schemas.audit_logs import require_heads
 from schemas.drift import BandDrift, DriftSums, sums_of
 from schemas.errors import IntegrityError
 from schemas.folders import Build
-from schemas.manifests import PartialEntry, RunTotals
+from schemas.manifests import PartialEntry
 from schemas.partials import BlockKey, PartialFile, list_partials, skipped_of, tally_of
+from schemas.parts import PartTally, merge_parts, part_tallies
 from schemas.seals import label
 from schemas.tables import STATUS_SCORED
 from schemas.tally import ExactSum, Tally, pool
+from schemas.totals import RunTotals, part_totals
 from schemas.verification import verify_build
 
 TOTALS = ("loss_nats", "num_tokens", "num_words", "num_bytes", "num_records", "skipped")
@@ -43,6 +45,7 @@ class Collected:
         precisions: Scored records by the precision of their computation.
         drift: Of every band whose precision was checked.
         num_checked_patients: Known patients of the records behind it, by band.
+        parts: Exact tally of each part that the run splits losses into.
         checks: What was checked and how many of it; the same for any layout of the run over ranks.
         layout_checks: The same for what depends on the ranks.
     """
@@ -53,6 +56,7 @@ class Collected:
     precisions: dict[str, int]
     drift: list[BandDrift]
     num_checked_patients: dict[int, int]
+    parts: dict[str, PartTally]
     checks: dict[str, int]
     layout_checks: dict[str, int]
 
@@ -67,6 +71,7 @@ class Block:
     precisions: dict[str, int]
     drift: dict[int, DriftSums]
     checked_patients: dict[int, frozenset[bytes]]
+    parts: dict[str, PartTally]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,11 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
         advance()
     total, skipped = pool(block.tally for block in blocks), add_counts(block.skipped for block in blocks)
     num_expected = require_every_record(build, claims, total.num_records + sum(skipped.values()), where=run.where)
+    parts: dict[str, PartTally] = {}
+    for block in blocks:
+        parts = merge_parts(parts, block.parts)
     require_equal_totals(run.manifest.totals, total, skipped, where=run.where)
+    require_equal_parts(run.manifest.totals, parts, where=run.where)
     checks["run: documents with their seal"] = len(DOCUMENTS)
     checks["run: partials with their seal, each block once"] = len(claims)
     checks["run: records equal to the shards', in order"] = num_expected
@@ -109,14 +118,18 @@ def collect(build: Build, run: Run, *, advance: Callable[[], None] = lambda: Non
     drift = verified_drift(run, policy_of_run(run), (block.drift for block in blocks))
     if drift:
         checks["run: drift of reduced precisions equal to that of the partials, by band"] = len(drift)
+    if run.header.parts:
+        checks["run: parts of the losses that add up to the whole, bit for bit"] = len(run.header.parts)
     checks["ledger: records scored or skipped with a reason"] = num_expected
+    nothing = no_records(build.manifest.features, run.header.parts)
     return Collected(
-        records=pl.concat([no_records(build.manifest.features), *(block.records for block in blocks)]),
+        records=pl.concat([nothing, *(block.records for block in blocks)]),
         total=total,
         skipped=skipped,
         drift=drift,
         num_checked_patients=count_patients(block.checked_patients for block in blocks),
         precisions=add_counts(block.precisions for block in blocks),
+        parts={part: parts.get(part, PartTally()) for part in run.header.parts},
         checks=checks,
         layout_checks={"run: rank status files": num_ranks, "run: audit logs with their signed heads": num_logs},
     )
@@ -146,7 +159,7 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
     policy = policy_of_run(run)
     for claim in claims:
         shard = shards[claim.key.shard_id]
-        table = read_sealed_partial(claim.file, claim.entry, run_id=run.header.run_id, build=build)
+        table = read_sealed_partial(claim.file, claim.entry, run=run, build=build)
         require_same_records(table, shard.blocks[claim.key.block], where=label(claim.file.path))
         yield Block(
             records=as_records(table, shard.department),
@@ -155,6 +168,7 @@ def verified_blocks(build: Build, run: Run, claims: Iterable[Claim]) -> Iterator
             precisions=precisions_of(table),
             drift=sums_of(table, policy, label(claim.file.path)),
             checked_patients=checked_patients(table, policy),
+            parts=part_tallies(table),
         )
 
 
@@ -184,6 +198,16 @@ def require_equal_totals(online: RunTotals, total: Tally, skipped: dict[str, int
     claimed["skipped"] = {reason: count for reason, count in online.skipped.items() if count}
     if differing := [name for name in TOTALS if claimed[name] != offline[name]]:
         raise IntegrityError(f"{where}: {', '.join(differing)} differ from the sum of the partials; run scoring again")
+
+
+def require_equal_parts(online: RunTotals, parts: Mapping[str, PartTally], *, where: str) -> None:
+    """The parts of the losses that the ranks agreed on are those of the partials, bit for bit.
+
+    Raises:
+        IntegrityError: they are not.
+    """
+    if part_totals(parts) != online.parts:
+        raise IntegrityError(f"{where}: parts of the losses differ from the partials; run scoring again")
 
 
 def total_json(total: Tally) -> dict[str, object]:

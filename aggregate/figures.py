@@ -41,6 +41,13 @@ def per(loss_nats: ExactSum, count: int, unit: str) -> Metric:
     return _finite(loss_nats.divided_by(count))
 
 
+def share(part: ExactSum, whole: ExactSum, unit: str) -> Metric:
+    """Part over whole, correctly rounded; undefined where the whole is nothing."""
+    if not whole.units:
+        return NoNumber(status="undefined", reason=f"no {unit}")
+    return Number(value=part.units / whole.units)
+
+
 def exponential(nats: Metric) -> Metric:
     """A perplexity; infinite by status where FP64 cannot hold it."""
     if isinstance(nats, NoNumber):

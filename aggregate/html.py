@@ -33,6 +33,12 @@ def html_bytes(report: Report) -> bytes:
         drift_rows=wording.drift_rows(report),
         ledger=wording.ledger_lines(report),
         crossings=[(crossing, chart_of(crossing)) for crossing in report.crossings],
+        splits=[
+            (wording.split_title(split), split.by, [(part.name, wording.part_cells(part)) for part in split.parts])
+            for split in report.splits
+        ],
+        part_columns=wording.PART_COLUMNS,
+        parts_note=wording.PARTS_NOTE,
         fingerprint=list(wording.flat(report.fingerprint)),
         selftest=list(wording.flat(report.selftest)),
         provenance=wording.provenance_lines(report),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from aggregate import wording
 from aggregate.crossings import DEPARTMENT
 from aggregate.wording import count, metric
-from schemas.report import Crossing, Report, Stratum, StratumValue, Suppressed
+from schemas.report import Crossing, LossSplit, Report, Stratum, StratumValue, Suppressed
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
 STRATUM_COLUMNS = (
@@ -29,6 +29,7 @@ def markdown_bytes(report: Report) -> bytes:
     parts = [_head(report), _coverage(report)]
     parts += [_crossing(crossing) for crossing in report.crossings]
     parts += [_drift(report)] if report.drift else []
+    parts += [_split(split) for split in report.splits]
     parts += [_checks(report), _ledger(report)]
     parts.append(_pairs("Model and settings", wording.flat(report.fingerprint)))
     parts.append(_pairs("Self-test", wording.flat(report.selftest)))
@@ -100,6 +101,13 @@ def _crossing(crossing: Crossing) -> str:
 def _drift(report: Report) -> str:
     rows = [tuple(map(_plain, row)) for row in wording.drift_rows(report)]
     return _section("Precision", _table(wording.DRIFT_COLUMNS, rows, numbers=range(1, 6)))
+
+
+def _split(split: LossSplit) -> str:
+    rows = [(_plain(part.name), *wording.part_cells(part)) for part in split.parts]
+    heads = (split.by, *wording.PART_COLUMNS)
+    table = _table(heads, rows, numbers=range(1, len(heads)))
+    return _section(wording.split_title(split), f"{table}\n\n{wording.PARTS_NOTE}")
 
 
 def _checks(report: Report) -> str:

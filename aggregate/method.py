@@ -68,6 +68,12 @@ METHOD = (
         meaning="A missing value is a stratum of its own, shown as (null); an empty one is shown as (empty).",
     ),
     Definition(
+        term="parts of the loss",
+        formula="Σ loss(part) = loss",
+        meaning="Where a run splits losses, each token is of one class, and at one position: how many tokens of its "
+        "record stand before it. Losses of a record lie on a grid on which their sums are not rounded.",
+    ),
+    Definition(
         term="suppressed",
         formula=None,
         meaning="Strata of fewer records or patients than the threshold are hidden, and others with them, so that "

@@ -13,6 +13,7 @@ from aggregate.drift import shown_drifts
 from aggregate.figures import figures, macro, micro
 from aggregate.labels import department_labels, labelled
 from aggregate.method import METHOD
+from aggregate.parts import loss_splits
 from aggregate.runs import Run
 from aggregate.strata import Cell, Key, cells, require_conserved
 from aggregate.suppression import hidden_keys
@@ -67,6 +68,7 @@ def make_report(
         marks=[*marks(build, run), *shown(settings)],
         whole=whole,
         crossings=tables,
+        splits=loss_splits(collected, whole, min_cell=settings.min_cell),
         ledger=Suppressed() if hidden[0] else ledger(build, collected),
         checks=[Check(check=name, count=Suppressed() if hidden[0] else count) for name, count in checks.items()],
         method=list(METHOD),

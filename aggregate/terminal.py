@@ -29,6 +29,9 @@ def report_lines(report: Report, page: str) -> list[str]:
         lines += ["", *crossing_lines(crossing)]
     if report.drift:
         lines += ["", *aligned([wording.DRIFT_COLUMNS, *wording.drift_rows(report)], numbers=range(1, 6))]
+    for split in report.splits:
+        table = [[split.by, *wording.PART_COLUMNS], *([part.name, *wording.part_cells(part)] for part in split.parts)]
+        lines += ["", *aligned(table, numbers=range(1, len(table[0])))]
     return [*lines, "", f"page: {page}"]
 
 

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from schemas.drift import percent
-from schemas.report import Metric, NoNumber, Report, Suppressed
+from schemas.report import LossSplit, Metric, NoNumber, Part, Report, Suppressed
 
 HIDDEN = "suppressed"
 PLAIN_BELOW = 1_000_000
 DRIFT_COLUMNS = ("band", "records", "tokens", "drift", "95 % interval", "limit", "verdict")
+PART_COLUMNS = ("tokens", "share of tokens", "share of loss", "nats per token")
+PARTS_NOTE = (
+    "A token is of one class and at one position, so the parts add up to the whole, bit for bit. Parts of few records "
+    "or patients are suppressed, with others that would give them away."
+)
 COMMAND = "python -m aggregate verify BUILD RUN"
 
 
@@ -56,6 +61,20 @@ def headlines(report: Report) -> list[Headline]:
         Headline("bits_per_byte", whole.bits_per_byte, "bits"),
         Headline("nll_per_token", whole.nll_per_token, "nats"),
     ]
+
+
+def split_title(split: LossSplit) -> str:
+    """By what the loss is split."""
+    return {"class": "Where the loss sits: by class of token", "position": "Where the loss sits: by position"}[split.by]
+
+
+def part_cells(part: Part) -> list[str]:
+    """The figures of a part in the order of ``PART_COLUMNS``."""
+    figures = part.figures
+    if isinstance(figures, Suppressed):
+        return [HIDDEN, *("",) * (len(PART_COLUMNS) - 1)]
+    metrics = (figures.share_of_tokens, figures.share_of_loss, figures.nll_per_token)
+    return [count(figures.num_tokens), *map(metric, metrics)]
 
 
 def suppression_text(report: Report) -> str:

@@ -38,8 +38,10 @@ from schemas.balance import Balance
 from schemas.documents import Document, Value
 from schemas.drift import BandDrift, Fallback
 from schemas.ledgers import BuildLedger, PhiCount, SideLedger
+from schemas.parts import parts_in
 from schemas.patterns import CODE, RELATIVE_PATH, SHA256, SHARD_ID
 from schemas.seals import Seal
+from schemas.totals import RunTotals
 
 CURRENT_FILE, COMMITTED_FILE, MANIFEST_FILE = "CURRENT", "COMMITTED", "manifest.json"
 RUN_FILE, COMPLETE_FILE, LOCK_FILE = "run.json", "COMPLETE", "lock"
@@ -229,6 +231,11 @@ class RunHeader(Document):
         is_fixed = self.fingerprint.get("compute", {}).get("composition") == COMPOSITION_PER_BLOCK
         return [*found, NOT_INVARIANT] if is_fixed else found
 
+    @property
+    def parts(self) -> list[str]:
+        """What the run splits losses into; these are further columns of its partials."""
+        return parts_in(self.fingerprint)
+
 
 class PartialEntry(Value):
     """One sealed partial: the losses of one block."""
@@ -238,17 +245,6 @@ class PartialEntry(Value):
     path: str = Field(pattern=RELATIVE_PATH)
     seal: Seal
     content_digest: str = Field(pattern=SHA256)
-
-
-class RunTotals(Value):
-    """Exact totals over all partials; ``loss_nats`` is an ``ExactSumJSON``."""
-
-    loss_nats: dict[str, Any]
-    num_tokens: int = Field(ge=0)
-    num_words: int = Field(ge=0)
-    num_bytes: int = Field(ge=0)
-    num_records: int = Field(ge=0)
-    skipped: dict[str, int]
 
 
 class RunManifest(Document):

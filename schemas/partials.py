@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from schemas.build_keys import partial_key
 from schemas.ciphers import opened_content, sealed_content
 from schemas.errors import IntegrityError
 from schemas.manifests import PARTIALS_FOLDER
+from schemas.parts import parts_add_up, parts_of
 from schemas.seals import TEMPORARY_PREFIX, Seal, label, opened, publish, seal_bytes
 from schemas.tables import SKIPPED_STATUSES, STATUS_SCORED, check, feature_columns, partial_schema
 from schemas.tally import ExactSum, Tally
@@ -88,7 +90,7 @@ def write_partial(
         IntegrityError: the table breaks ``partial_schema`` or the rules of its rows.
         TemporaryError: the disk failed.
     """
-    check(table, partial_schema(feature_columns(table.schema)), str(key))
+    check(table, partial_schema(feature_columns(table.schema), parts_of(table.schema)), str(key))
     _check_rows(table, str(key))
     metadata = {b"exactppl.run_id": run_id.encode(), b"exactppl.block": str(key).encode()}
     tagged = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
@@ -122,7 +124,12 @@ def list_partials(run: Path) -> list[PartialFile]:
 
 
 def read_partial(
-    partial: PartialFile, *, run_id: str, features: list[str], results_key: bytes | None = None
+    partial: PartialFile,
+    *,
+    run_id: str,
+    features: list[str],
+    parts: Sequence[str] = (),
+    results_key: bytes | None = None,
 ) -> tuple[pa.Table, Seal]:
     """The verified rows of a partial.
 
@@ -130,10 +137,11 @@ def read_partial(
         partial: From ``list_partials``.
         run_id: The run it must belong to.
         features: Case features of the build, in the manifest's order.
+        parts: What the run splits losses into, see ``schemas.parts``.
         results_key: Data key of the department's losses; a partial in the clear is refused then.
 
     Returns:
-        A table of ``partial_schema(features)`` and the file's seal.
+        A table of ``partial_schema(features, parts)`` and the file's seal.
 
     Raises:
         IntegrityError: names the file and what is wrong with it.
@@ -159,7 +167,7 @@ def read_partial(
     if metadata.get(b"exactppl.block") != str(partial.key).encode():
         raise IntegrityError(f"{where}: holds another block than its name says; remove it and score again")
     table = table.replace_schema_metadata(None)
-    check(table, partial_schema(features), where)
+    check(table, partial_schema(features, parts), where)
     _check_rows(table, where)
     return table, seal
 
@@ -200,7 +208,7 @@ def _parsed(content: bytes, where: str) -> pa.Table:
 def _check_rows(table: pa.Table, where: str) -> None:
     """A row has a finite loss over at least one token exactly if it was scored; counts are never negative.
 
-    Only a scored row has a loss of the precision check too.
+    Only a scored row has a loss of the precision check too; parts of a loss add up to it, bit for bit.
     """
     status = table.column("status").to_numpy(zero_copy_only=False)
     scored = status == STATUS_SCORED
@@ -216,6 +224,7 @@ def _check_rows(table: pa.Table, where: str) -> None:
         and ((tokens > 0) == scored).all()
         and (counts >= 0).all()
         and not counts[:, ~scored].any()
+        and parts_add_up(table)
     )
     if not sound:
         raise IntegrityError(f"{where}: rows break the rules of a partial; remove it and score again")

@@ -116,6 +116,31 @@ class Crossing(Value):
     strata: list[Stratum]
 
 
+class PartFigures(Value):
+    """What is reported of a part of the loss."""
+
+    status: Literal["ok"] = "ok"
+    num_tokens: int = Field(ge=0)
+    share_of_tokens: Metric
+    loss_nats_exact: ExactLoss
+    share_of_loss: Metric
+    nll_per_token: Metric
+
+
+class Part(Value):
+    """A class of tokens, or a band of positions."""
+
+    name: str
+    figures: Annotated[PartFigures | Suppressed, Field(discriminator="status")]
+
+
+class LossSplit(Value):
+    """The loss of the whole, split by class of token or by position; the parts add up to it."""
+
+    by: Literal["class", "position"]
+    parts: list[Part]
+
+
 class RunLedger(Value):
     """sharded = scored + skipped, each by reason, + beyond the limit of a limited run."""
 
@@ -207,6 +232,7 @@ class Report(Document):
     marks: list[str]
     whole: Shown
     crossings: list[Crossing]
+    splits: list[LossSplit] = Field(default_factory=list)
     ledger: Annotated[Ledger | Suppressed, Field(discriminator="status")]
     checks: list[Check]
     method: list[Definition]

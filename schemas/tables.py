@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.errors import IntegrityError
+from schemas.parts import loss_column, tokens_column
 
 SCHEMA_VERSION = 1
 FEATURE_PREFIX = "feature."
@@ -46,8 +47,13 @@ def shard_schema(features: Sequence[str]) -> pa.Schema:
     )
 
 
-def partial_schema(features: Sequence[str]) -> pa.Schema:
-    """One row per record of one block, in the block's order; every record of the block is present."""
+def partial_schema(features: Sequence[str], parts: Sequence[str] = ()) -> pa.Schema:
+    """One row per record of one block, in the block's order; every record of the block is present.
+
+    Args:
+        features: Case features of the build.
+        parts: What the run splits losses into, see ``schemas.parts``.
+    """
     return _schema(
         [
             _field("record_id", ID_TYPE, "as in the shard"),
@@ -61,6 +67,7 @@ def partial_schema(features: Sequence[str]) -> pa.Schema:
             _field("num_bytes", pa.int64(), "UTF-8 bytes of the scored text; 0 unless scored"),
             _field("num_windows", pa.int64(), "forward-pass rows the record took"),
             _field("precision", pa.string(), "compute precision of the record"),
+            *_part_fields(parts),
             *_feature_fields(features),
         ]
     )
@@ -166,6 +173,16 @@ def _bytes_of(buffer: pa.Buffer | None) -> memoryview:
 
 def _feature_fields(features: Sequence[str]) -> list[pa.Field]:
     return [_field(FEATURE_PREFIX + name, pa.large_string(), "case feature", nullable=True) for name in features]
+
+
+def _part_fields(parts: Sequence[str]) -> list[pa.Field]:
+    fields = []
+    for part in parts:
+        fields += [
+            _field(loss_column(part), pa.float64(), "nats; share of loss_nats; null unless scored", nullable=True),
+            _field(tokens_column(part), pa.int64(), "share of num_tokens; 0 unless scored"),
+        ]
+    return fields
 
 
 def _field(name: str, kind: pa.DataType, meaning: str, *, nullable: bool = False) -> pa.Field:

@@ -17,8 +17,11 @@ import io
 import logging
 import secrets
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, cycle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,11 +35,13 @@ from schemas.documents import Document, read_document, write_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.folders import Build
 from schemas.keys import WrappedKey
+from schemas.parts import part_columns
 from schemas.patterns import CODE, SHARD_ID
 from schemas.seals import label
 from schemas.signing import SUFFIX
 from schemas.tables import STATUS_SCORED
 from scoring.sequences import DIGEST_BYTES, SequenceKey, SequenceScore
+from scoring.split import PartLoss
 
 MAX_UNWRITTEN = 4096
 SEGMENT_SCHEMA = pa.schema(
@@ -47,7 +52,8 @@ SEGMENT_SCHEMA = pa.schema(
         pa.field("num_windows", pa.int64(), nullable=False),
     ]
 )
-Entry = tuple[bytes, float, int, int]
+Entry = tuple[Any, ...]
+"""A row of ``segment_schema``."""
 
 logger = logging.getLogger("scoring.cache")
 
@@ -62,7 +68,7 @@ class CacheSegment(Document):
         shard_id: The shard whose data key the segment's is derived from.
         wrapped: That data key, wrapped; None in the clear.
         salt: Makes the segment's key its own.
-        content: Base64 of a Parquet file of ``SEGMENT_SCHEMA``, encrypted if there is a key.
+        content: Base64 of a Parquet file of ``segment_schema``, encrypted if there is a key.
     """
 
     kind = "exactppl.cache-segment"
@@ -74,6 +80,13 @@ class CacheSegment(Document):
     wrapped: WrappedKey | None
     salt: str = Field(pattern=r"^[0-9a-f]{32}$")
     content: str
+
+
+def segment_schema(parts: Sequence[str]) -> pa.Schema:
+    """Columns of a segment: the score of a sequence, and those of the parts that a run splits losses into."""
+    kinds = (pa.float64(), pa.int64())
+    fields = [pa.field(name, kind, nullable=False) for name, kind in zip(part_columns(parts), cycle(kinds))]
+    return pa.schema([*SEGMENT_SCHEMA, *fields])
 
 
 def method_id_of(fingerprint: dict[str, object]) -> str:
@@ -105,12 +118,14 @@ class ScoreCache:
         build: What is scored; its keys open and make segments.
         method_id: Of this run.
         access: Signs and believes; None for builds in the clear.
+        parts: What the run splits losses into: further columns of its segments.
     """
 
     folder: Path
     build: Build
     method_id: str
     access: Access | None
+    parts: tuple[str, ...] = ()
     _known: dict[str, dict[bytes, SequenceScore]] = field(default_factory=dict)
     _unwritten: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
@@ -125,7 +140,7 @@ class ScoreCache:
         if score.status != STATUS_SCORED or score.loss_nats is None:
             return
         unwritten = self._unwritten[key.department]
-        unwritten.append((key.digest, score.loss_nats, score.num_tokens, score.num_windows))
+        unwritten.append((key.digest, score.loss_nats, score.num_tokens, score.num_windows, *chain(*score.parts)))
         if len(unwritten) >= MAX_UNWRITTEN:
             self._write(key.department)
 
@@ -164,13 +179,14 @@ class ScoreCache:
             content = opened_content(content, key, bound_to=_place(segment), where=label(path))
         elif self.build.is_encrypted:
             raise IntegrityError(f"{label(path)}: not encrypted, unlike its build; remove it")
-        return _parsed(content, path)
+        return _parsed(content, path, segment_schema(self.parts))
 
     def _write(self, code: str) -> None:
         entries = self._unwritten.pop(code)
-        columns = [pa.array([entry[at] for entry in entries], item.type) for at, item in enumerate(SEGMENT_SCHEMA)]
+        schema = segment_schema(self.parts)
+        columns = [pa.array([entry[at] for entry in entries], item.type) for at, item in enumerate(schema)]
         sink = io.BytesIO()
-        pq.write_table(pa.Table.from_arrays(columns, schema=SEGMENT_SCHEMA), sink, compression="zstd")
+        pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink, compression="zstd")
         segment = CacheSegment(
             method_id=self.method_id,
             code=code,
@@ -201,20 +217,21 @@ def _place(segment: CacheSegment) -> bytes:
 
 
 def _remember(found: dict[bytes, SequenceScore], entry: Entry, path: Path) -> None:
-    digest, loss_nats, num_tokens, num_windows = entry
-    score = SequenceScore(STATUS_SCORED, loss_nats, num_tokens, num_windows)
+    digest, loss_nats, num_tokens, num_windows, *parts = entry
+    losses = tuple(map(PartLoss, parts[::2], parts[1::2]))
+    score = SequenceScore(STATUS_SCORED, loss_nats, num_tokens, num_windows, losses)
     if found.setdefault(digest, score) != score:
         raise IntegrityError(
             f"{label(path)}: another loss of a sequence than an earlier segment has; remove the cache, score again"
         )
 
 
-def _parsed(content: bytes, path: Path) -> pa.Table:
+def _parsed(content: bytes, path: Path, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.read_table(pa.BufferReader(content))
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError):
         raise IntegrityError(f"{label(path)}: no readable Parquet file; remove it") from None
-    if not table.schema.equals(SEGMENT_SCHEMA):
+    if not table.schema.equals(schema):
         raise IntegrityError(f"{label(path)}: columns differ from those of a cache segment; remove it")
     return table

@@ -68,6 +68,12 @@ def cli() -> None:
 @click.option(
     "--cache", type=FOLDER, metavar="DIR", help="Take losses of equal records from earlier runs, add new ones."
 )
+@click.option(
+    "--token-classes", is_flag=True, default=None, help="Split losses by class of token and by position in the record."
+)
+@click.option("--lexicon", multiple=True, metavar="[NAME=]FILE", help="A class of its terms, one a line; repeatable.")
+@click.option("--units", type=FOLDER, metavar="FILE", help="TOML list of units, if not the package's own.")
+@click.option("--position-bands", metavar="N,N…", help="Where bands after the first begin. Default: 32,128,512,2048.")
 @click.option("--limit-blocks", type=int, metavar="N", help="Score the first N blocks only; marked in every output.")
 @access_options(ACCEPT_PLAINTEXT)
 @output_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,9 @@ Pin = Literal["auto", "off"]
 MAX_THREADS = 1024
 TILE_TOKENS = 512
 MAX_TILE_TOKENS = 1 << 22
+POSITION_BANDS = (32, 128, 512, 2048)
+MAX_LEXICONS = 64
+MAX_BANDS = 64
 
 
 def _as_items(value: Any) -> Any:
@@ -67,6 +71,10 @@ class ScoringSettings(Settings):
         timeout: Seconds without a sign of life after which a rank is called lost.
         dedup: Compute equal token sequences of a department once; no bit depends on it.
         cache: Folder of losses of earlier runs, which are taken where all that they depend on is the same.
+        token_classes: Split each record's loss by class of token and by position band, in further columns of partials.
+        lexicon: Files of terms, one a line, each a class of tokens; ``NAME=FILE`` where there are several.
+        units: TOML list of units of measurement; ``scoring/units.toml`` when absent.
+        position_bands: Positions at which the bands after the first begin, ascending.
         limit_blocks: Score only the first blocks, in the order of shard and block; marked in every output.
     """
 
@@ -89,6 +97,10 @@ class ScoringSettings(Settings):
     timeout: float = Field(default=300, gt=0)
     dedup: bool = True
     cache: Path | None = None
+    token_classes: bool = False
+    lexicon: tuple[str, ...] = Field(default=(), max_length=MAX_LEXICONS)
+    units: Path | None = None
+    position_bands: tuple[int, ...] = Field(default=POSITION_BANDS, max_length=MAX_BANDS)
     limit_blocks: int | None = Field(default=None, ge=1)
 
     @field_validator("precision")
@@ -106,6 +118,24 @@ class ScoringSettings(Settings):
     def _cache_needs_dedup(self) -> ScoringSettings:
         if self.cache is not None and not self.dedup:
             raise ValueError("cache needs dedup: what is taken from it is not computed again either")
+        return self
+
+    @field_validator("position_bands", mode="before")
+    @classmethod
+    def _separated_by_commas(cls, value: Any) -> Any:
+        return value.split(",") if isinstance(value, str) else value
+
+    @field_validator("position_bands")
+    @classmethod
+    def _bands_ascend(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(low >= high for low, high in pairwise((0, *value))):
+            raise ValueError("position_bands must be positive and ascend, as in 32,128,512,2048")
+        return value
+
+    @model_validator(mode="after")
+    def _classes_are_on(self) -> ScoringSettings:
+        if not self.token_classes and (self.lexicon or self.units or self.position_bands != POSITION_BANDS):
+            raise ValueError("lexicon, units and position_bands belong to token_classes; set it too")
         return self
 
     @model_validator(mode="after")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from schemas.partials import BlockKey
 from schemas.precision import REDUCED, Precision
 from schemas.tables import STATUS_NO_TOKENS, STATUS_SCORED
 from scoring.sequences import Losses, Memory, SequenceKey, SequenceScore, losses_of, sequence_key
+from scoring.split import PartLoss, Split
 from scoring.tiles import Row, RowPools, TileFunction, TileMenu
 from scoring.tokens import Encoded
 from scoring.windows import windows
@@ -59,12 +61,14 @@ class Method:
         check: What sampled records of reduced lanes are computed by too; None for no check.
         is_per_block: Rows share tiles with rows of their own block only, in the order of its records: on a device where
             neighbours change a row's bits these then follow from the block alone, on any rank and after any resume.
+        split: Splits each record's loss, whose tokens then have classes; none leaves it whole.
     """
 
     windowing: Windowing
     lanes: tuple[Lane, ...]
     is_per_block: bool = False
     check: Lane | None = None
+    split: Split | None = None
 
     @property
     def all_lanes(self) -> tuple[Lane, ...]:
@@ -94,6 +98,7 @@ class RecordResult:
     num_windows: int
     precision: Precision = "fp32"
     check_loss_nats: float | None = None
+    parts: tuple[PartLoss, ...] = ()
 
 
 @dataclass(slots=True)
@@ -213,7 +218,8 @@ class _Engine:
             yield from self._rows_of_lane(block, index, record, len(self._method.lanes))
 
     def _rows_of_lane(self, block: OpenBlock, index: int, record: Encoded, lane: int) -> Iterator[PendingRow]:
-        key = sequence_key(block.key.department, record.positions, is_check=lane == len(self._method.lanes))
+        is_check = lane == len(self._method.lanes)
+        key = sequence_key(block.key.department, record.positions, record.labels, is_check=is_check)
         known = self._memory.find(key) if self._memory else None
         if known is not None:
             self._settle(block, index, record, known, lane=lane)
@@ -250,7 +256,7 @@ class _Engine:
                 self._close(item.sequence)
 
     def _close(self, sequence: OpenSequence) -> None:
-        score = sequence.losses.score()
+        score = self._score(sequence)
         for block, index, record in sequence.waiting:
             self._settle(block, index, record, score, lane=sequence.lane)
         if self._memory:
@@ -262,6 +268,12 @@ class _Engine:
             block.check(index, score)
         else:
             block.close(index, record, score, precision=self._method.lanes[lane].precision)
+
+    def _score(self, sequence: OpenSequence) -> SequenceScore:
+        split, labels_N = self._method.split, sequence.waiting[0][2].labels  # all that wait have the same
+        if split is None or labels_N is None:
+            return sequence.losses.score()
+        return sequence.losses.score(partial(split.losses, labels_N=labels_N))
 
     def _take_finished(self) -> Scored:
         for key in [key for key, block in self._blocks.items() if not block.num_open]:
@@ -285,4 +297,4 @@ def _result(encoded: Encoded, score: SequenceScore, precision: Precision) -> Rec
     if score.status != STATUS_SCORED:
         return RecordResult(score.status, None, 0, 0, 0, score.num_windows, precision)
     counts = (score.num_tokens, encoded.num_words, encoded.num_bytes, score.num_windows)
-    return RecordResult(STATUS_SCORED, score.loss_nats, *counts, precision)
+    return RecordResult(STATUS_SCORED, score.loss_nats, *counts, precision, parts=score.parts)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from schemas.canonical import canonical_json
 from schemas.folders import Build
 from schemas.manifests import COMPOSITION_ANY, COMPOSITION_PER_BLOCK
+from schemas.parts import FINGERPRINT_KEY
 from schemas.precision import bands_text
 from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.engine import Windowing
 from scoring.losses import HEAD_CHUNK, HEAD_SLICE
+from scoring.split import open_split, split_part
 from scoring.tiles import TileMenu
 from scoring.tokens import Encoder
 
@@ -109,7 +111,7 @@ def differing_parts(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: Build) -> list[str]:
     """What these settings ask for otherwise than a finished run has it, told without loading the model."""
-    checkpoint = locate(settings.model, settings.tokenizer)
+    checkpoint, split = locate(settings.model, settings.tokenizer), open_split(settings)
     compute, device, tokenizer = found["compute"], found["device"], found["tokenizer"]
     agrees = {
         "build": found["build"] == build_part(build, settings.limit_blocks),
@@ -126,6 +128,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
         in (None, settings.threads_per_rank or device["threads_per_rank"]),
         "tile_rows": settings.tile_rows in ("auto", compute["tile_rows"]),
         "tile_tokens": settings.tile_tokens == compute["tile_tokens"],
+        "token_classes": found.get(FINGERPRINT_KEY) == (None if split is None else split_part(split)),
         "tokenizer": tokenizer["files_sha256"] == checkpoint.tokenizer_digests(),
     }
     return [name for name, holds in agrees.items() if not holds]

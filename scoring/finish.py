@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 
 from schemas.access import Access
 from schemas.audit_logs import heads_of, rank_log
 from schemas.documents import write_document
-from schemas.errors import DataError, TemporaryError
-from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest, RunTotals
+from schemas.errors import DataError, IntegrityError, TemporaryError
+from schemas.manifests import COMPLETE_FILE, RUN_FILE, RunManifest
+from schemas.parts import PartTally, kind_of, merge_parts
 from schemas.seals import seal_file
 from schemas.tables import STATUS_NON_FINITE
 from schemas.tally import Tally
+from schemas.totals import RunTotals, part_totals
 from scoring.resume import RankLedger
 from scoring.sync import ControlPlane
+
+NO_PARTS: Mapping[str, PartTally] = MappingProxyType({})
 
 
 def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, max_quarantined: float) -> RunManifest:
@@ -35,10 +42,12 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
         TemporaryError: a rank was lost.
     """
     total = plane.sum_exactly(ledger.tally)
-    ledgers = plane.gather("ledgers", (ledger.entries, ledger.skipped))
-    skipped = {status: sum(part[status] for _, part in ledgers) for status in ledger.skipped}
+    ledgers = plane.gather("ledgers", (ledger.entries, ledger.skipped, ledger.parts))
+    skipped = {status: sum(part[status] for _, part, _ in ledgers) for status in ledger.skipped}
+    parts = reduce(merge_parts, (part for _, _, part in ledgers))
+    _check_parts(total, parts)
     _check_quarantine(total, skipped, max_quarantined)
-    entries = [entry for part, _ in ledgers for entry in part]
+    entries = [entry for part, _, _ in ledgers for entry in part]
     # One rank reads and writes: on a shared file system the others might not yet see what it has written.
     leads = plane.identity.rank == 0
     [header, *_] = plane.gather("header-seal", seal_file(run / RUN_FILE) if leads else None)
@@ -47,7 +56,7 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
     return RunManifest(
         run_id=run_id,
         header=header,
-        totals=run_totals(total, skipped),
+        totals=run_totals(total, skipped, parts),
         partials=sorted(entries, key=lambda entry: (entry.shard_id, entry.block)),
         num_ranks=plane.identity.num_ranks,
     )
@@ -64,8 +73,8 @@ def seal_run(run: Path, manifest: RunManifest, access: Access | None) -> None:
         write_document(path, manifest, replace=True)
 
 
-def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:
-    """A tally and the skipped records as they stand in the document."""
+def run_totals(total: Tally, skipped: dict[str, int], parts: Mapping[str, PartTally] = NO_PARTS) -> RunTotals:
+    """A tally, the skipped records and the parts of the losses as they stand in the document."""
     return RunTotals(
         loss_nats=dict(total.loss_nats.to_json()),
         num_tokens=total.num_tokens,
@@ -73,7 +82,15 @@ def run_totals(total: Tally, skipped: dict[str, int]) -> RunTotals:
         num_bytes=total.num_bytes,
         num_records=total.num_records,
         skipped=skipped,
+        parts=part_totals(parts),
     )
+
+
+def _check_parts(total: Tally, parts: Mapping[str, PartTally]) -> None:
+    for kind in dict.fromkeys(map(kind_of, parts)):
+        of_kind = reduce(PartTally.merge, (part for name, part in parts.items() if kind_of(name) == kind))
+        if (of_kind.loss_nats, of_kind.num_tokens) != (total.loss_nats, total.num_tokens):
+            raise IntegrityError(f"totals: parts by {kind} do not add up to the whole; report this as a bug")
 
 
 def _check_quarantine(total: Tally, skipped: dict[str, int], max_quarantined: float) -> None:

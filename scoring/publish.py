@@ -59,7 +59,7 @@ class Publisher:
 
     def _write(self, key: BlockKey, results: Sequence[RecordResult]) -> None:
         rank, run_id = self.rank, self.session.run_id
-        table = partial_table(self.carried.pop(key), results)
+        table = partial_table(self.carried.pop(key), results, self.session.parts)
         partial = write_partial(
             rank_folder(rank.folder, rank.identity.rank),
             table,
@@ -67,5 +67,5 @@ class Publisher:
             key=key,
             results_key=self.build.results_key(key.department),
         )
-        self.ledger.include(rank.folder, partial, run_id=run_id, build=self.build)
+        self.ledger.include(rank.folder, partial, run_id=run_id, build=self.build, parts=self.session.parts)
         rank.status.num_blocks_done += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from schemas.errors import IntegrityError
 from schemas.folders import Build
 from schemas.manifests import PARTIALS_FOLDER, STATUS_FOLDER, PartialEntry
 from schemas.partials import BlockKey, PartialFile, list_partials, read_partial, skipped_of, tally_of
+from schemas.parts import PartTally, merge_parts, part_tallies
 from schemas.precision import PrecisionPolicy
 from schemas.seals import TEMPORARY_PREFIX, label
 from schemas.tables import SKIPPED_STATUSES, content_digest
@@ -33,9 +34,17 @@ class RankLedger:
     tally: Tally = field(default_factory=Tally)
     drift: dict[int, DriftSums] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SKIPPED_STATUSES, 0))
+    parts: dict[str, PartTally] = field(default_factory=dict)
 
-    def include(self, run: Path, partial: PartialFile, *, run_id: str, build: Build) -> None:
+    def include(self, run: Path, partial: PartialFile, *, run_id: str, build: Build, parts: Sequence[str] = ()) -> None:
         """Verify a partial on disk and count it.
+
+        Args:
+            run: Run folder.
+            partial: The file.
+            run_id: Of the run.
+            build: What is scored.
+            parts: What the run splits losses into.
 
         Raises:
             IntegrityError: it is not a sound partial of this run.
@@ -44,6 +53,7 @@ class RankLedger:
             partial,
             run_id=run_id,
             features=build.manifest.features,
+            parts=parts,
             results_key=build.results_key(partial.key.department),
         )
         drift = sums_of(table, self.policy, label(partial.path))
@@ -57,6 +67,7 @@ class RankLedger:
         self.entries.append(entry)
         self.tally = self.tally.merge(tally_of(table))
         self.drift = add_sums([self.drift, drift])
+        self.parts = merge_parts(self.parts, part_tallies(table))
         for status, count in skipped_of(table).items():
             self.skipped[status] += count
 
@@ -96,7 +107,13 @@ def finished_partials(run: Path, expected: Mapping[BlockKey, int]) -> list[Parti
 
 
 def take_over(
-    run: Path, partials: Iterable[PartialFile], *, run_id: str, build: Build, policy: PrecisionPolicy
+    run: Path,
+    partials: Iterable[PartialFile],
+    *,
+    run_id: str,
+    build: Build,
+    policy: PrecisionPolicy,
+    parts: Sequence[str] = (),
 ) -> tuple[RankLedger, list[BlockKey]]:
     """Verify a share of the finished partials.
 
@@ -106,7 +123,7 @@ def take_over(
     ledger, sound = RankLedger(policy), []
     for partial in partials:
         try:
-            ledger.include(run, partial, run_id=run_id, build=build)
+            ledger.include(run, partial, run_id=run_id, build=build, parts=parts)
         except IntegrityError as error:
             logger.warning("a broken partial will be scored again: %s", partial.path)
             logger.debug("reason: %s", type(error).__name__)

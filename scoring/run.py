@@ -199,7 +199,8 @@ def _resume(
     listed = finished_partials(rank.folder, expected) if rank.leads else []
     [found, *_] = rank.plane.gather("listed", listed)
     share = share_of(found, rank.identity.rank, readers)
-    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build, policy=session.policy)
+    policy, parts = session.policy, session.parts
+    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build, policy=policy, parts=parts)
     done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
 from scoring.grid import on_grid
+
+if TYPE_CHECKING:
+    from scoring.split import PartLoss
 
 DIGEST_BYTES = 16
 MAX_REMEMBERED = 1 << 18
@@ -28,16 +32,24 @@ class SequenceKey:
 
     Attributes:
         department: Its code.
-        digest: BLAKE2b-128 of the little-endian int64 ids, the prefix among them.
+        digest: BLAKE2b-128 of the little-endian int64 ids, the prefix among them, and of the tokens' classes if losses
+            are split: other texts can have equal ids and other classes.
     """
 
     department: str
     digest: bytes
 
 
-def sequence_key(department: str, positions_N: NDArray[np.int64], *, is_check: bool = False) -> SequenceKey:
+def sequence_key(
+    department: str,
+    positions_N: NDArray[np.int64],
+    labels_N: NDArray[np.uint8] | None = None,
+    *,
+    is_check: bool = False,
+) -> SequenceKey:
     """The key of a department's sequence; its length decides in which precision, but for the precision check."""
-    content, person = positions_N.astype("<i8").tobytes(), b"precision-check" if is_check else b""
+    content = positions_N.astype("<i8").tobytes() + (b"" if labels_N is None else labels_N.tobytes())
+    person = b"precision-check" if is_check else b""
     return SequenceKey(department, hashlib.blake2b(content, digest_size=DIGEST_BYTES, person=person).digest())
 
 
@@ -50,12 +62,14 @@ class SequenceScore:
         loss_nats: Exact sum of the tokens' losses on the record's grid; None unless scored.
         num_tokens: Scored tokens; 0 unless scored.
         num_windows: Forward-pass rows it took.
+        parts: Losses of its parts, if losses are split and it is scored.
     """
 
     status: str
     loss_nats: float | None
     num_tokens: int
     num_windows: int
+    parts: tuple[PartLoss, ...] = ()
 
 
 class Memory(Protocol):
@@ -92,6 +106,11 @@ class Remembered:
             self._scores.popitem(last=False)
 
 
+def _whole(_losses_N: NDArray[np.float64]) -> tuple[PartLoss, ...]:
+    """No parts."""
+    return ()
+
+
 @dataclass(slots=True)
 class Losses:
     """The losses of one sequence, filled window by window in any order."""
@@ -105,8 +124,12 @@ class Losses:
         self.losses_N[start : start + len(losses)] = losses
         self.num_missing -= len(losses)
 
-    def score(self) -> SequenceScore:
-        """The outcome, when none is missing."""
+    def score(self, split: Callable[[NDArray[np.float64]], tuple[PartLoss, ...]] = _whole) -> SequenceScore:
+        """The outcome, when none is missing.
+
+        Args:
+            split: Gives the parts of losses on the record's grid.
+        """
         losses_N = on_grid(self.losses_N)
         with np.errstate(over="ignore", invalid="ignore"):
             loss_nats = float(losses_N.sum())
@@ -114,7 +137,7 @@ class Losses:
             return SequenceScore(STATUS_NO_SCORED_TOKENS, None, 0, self.num_windows)
         if not np.isfinite(loss_nats):
             return SequenceScore(STATUS_NON_FINITE, None, 0, self.num_windows)
-        return SequenceScore(STATUS_SCORED, loss_nats, len(losses_N), self.num_windows)
+        return SequenceScore(STATUS_SCORED, loss_nats, len(losses_N), self.num_windows, split(losses_N))
 
 
 def losses_of(num_targets: int) -> Losses:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.errors import UsageError
 from schemas.folders import Build
+from schemas.parts import FINGERPRINT_KEY, parts_in
 from schemas.precision import PrecisionPolicy, policy_of
 from scoring.assignment import RankIdentity
 from scoring.budget import Budget
@@ -22,6 +23,7 @@ from scoring.forward import make_tile_function
 from scoring.lanes import LaneTests
 from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_models
 from scoring.selftest import run_selftest
+from scoring.split import Split, open_split, split_part
 from scoring.tiles import TileFunction, TileMenu, make_menu
 from scoring.tokens import Encoder
 
@@ -39,6 +41,7 @@ class Session:
     windowing: Windowing
     lanes: tuple[Lane, ...]
     check: Lane | None
+    split: Split | None
     selftest: LaneTests
     fingerprint: dict[str, Any]
 
@@ -46,7 +49,12 @@ class Session:
     def method(self) -> Method:
         """How token ids become losses."""
         is_per_block = not self.selftest.is_batch_invariant
-        return Method(self.windowing, self.lanes, is_per_block=is_per_block, check=self.check)
+        return Method(self.windowing, self.lanes, is_per_block=is_per_block, check=self.check, split=self.split)
+
+    @property
+    def parts(self) -> list[str]:
+        """What losses are split into."""
+        return parts_in(self.fingerprint)
 
     @property
     def policy(self) -> PrecisionPolicy:
@@ -84,7 +92,9 @@ def open_session(
     device = choose_device(settings.device, local_rank=identity.local_rank)
     num_threads = settings.threads_per_rank or default_threads(identity.num_local_ranks)
     set_up(device, num_threads)
+    split = open_split(settings)
     encoder = load_encoder(checkpoint, policy=settings.prefix)
+    encoder = replace(encoder, classes=None if split is None else split.classes)
     models = load_models(checkpoint, settings.policy.precisions, device=device)
     model = next(iter(models.values()))
     check_vocabulary(encoder, model)
@@ -119,10 +129,11 @@ def open_session(
             "libraries": library_versions(checkpoint),
             "model": model_part(checkpoint, model),
             "tokenizer": tokenizer_part(checkpoint, encoder, settings),
+            **({} if split is None else {FINGERPRINT_KEY: split_part(split)}),
         }
         lanes = [Lane(menu, computes[band.compute], band.compute, band.up_to) for band in settings.precision]
         check = Lane(menu, computes["fp32"]) if settings.policy.checked_bands else None
-        yield Session(checkpoint, encoder, windowing, tuple(lanes), check, selftest, fingerprint)
+        yield Session(checkpoint, encoder, windowing, tuple(lanes), check, split, selftest, fingerprint)
 
 
 def choose_windowing(settings: ScoringSettings, model: LoadedModel) -> Windowing:

@@ -44,7 +44,8 @@ def recall_of(settings: ScoringSettings, build: Build, session: Session, rank: R
     if settings.cache is None:
         return Recall() if settings.dedup else None
     require_cache_folder(settings.cache, build)
-    return Recall(cache=ScoreCache(settings.cache, build, method_id_of(session.fingerprint), rank.access))
+    method_id, parts = method_id_of(session.fingerprint), tuple(session.parts)
+    return Recall(cache=ScoreCache(settings.cache, build, method_id, rank.access, parts))
 
 
 def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Recall | None) -> None:

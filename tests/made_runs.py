@@ -33,7 +33,6 @@ from schemas.manifests import (
     RankStatus,
     RunHeader,
     RunManifest,
-    RunTotals,
     ShardEntry,
 )
 from schemas.multiset import digest_sum, multiset_hex, row_digests
@@ -52,6 +51,7 @@ from schemas.tables import (
     shard_schema,
 )
 from schemas.tally import pool
+from schemas.totals import RunTotals
 from schemas.verification import department_entries, inputs_digest, json_digest, shards_digest
 
 BLOCK_RECORDS = 2

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from schemas.documents import document_bytes, parse_document
 from schemas.ledgers import BuildLedger
-from schemas.manifests import PartialEntry, RankStatus, RunManifest, RunTotals, ShardEntry
+from schemas.manifests import PartialEntry, RankStatus, RunManifest, ShardEntry
 from schemas.seals import seal_bytes
+from schemas.totals import RunTotals
 
 SHARD_ID = "d-0123456789ab-00003"
 NO_DIGESTS = {"content_digest": "0" * 64, "carried_digest": "0" * 64}
