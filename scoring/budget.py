@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.errors import TemporaryError
+from schemas.errors import TemporaryError, UsageError
 from scoring.devices import release_freed_memory
+from scoring.peaks import MemoryLimit
 from scoring.tiles import Row, TileFunction, TileMenu, make_menu
 
 logger = logging.getLogger("scoring.budget")
@@ -33,32 +34,41 @@ class Budget:
     may_shrink: bool = False
     agree: Callable[[int], int] = int
 
-    def fitting(self, menu: TileMenu, compute_of: TileFunctionOf) -> TileMenu:
+    def fitting(self, menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit | None = None) -> TileMenu:
         """The menu that was asked for, or one of smaller tiles for which there is room on every rank.
 
         Args:
             menu: As asked for.
             compute_of: Gives the tile function of a menu.
+            limit: Memory that tiles may take, where it is not all there is.
+
+        Raises:
+            UsageError: the longest row alone takes more.
         """
         if not self.may_shrink:
             return menu
-        tokens = self.agree(fitting_menu(menu, compute_of).tokens)
+        tokens = self.agree(fitting_menu(menu, compute_of, limit).tokens)
         return menu if tokens == menu.tokens else _resized(menu, tokens)
 
 
-def fitting_menu(menu: TileMenu, compute_of: TileFunctionOf) -> TileMenu:
+def fitting_menu(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit | None = None) -> TileMenu:
     """Run the largest tiles, and halve the tokens until there is room for them or every tile holds one row.
 
     Where memory ran out, what fits is halved once more: texts, tokens and partials need room beside the tiles. A single
-    row is as long as the record's window, which no budget shortens; it is not tried here.
+    row is as long as the record's window, which no budget shortens; it is tried only against a limit.
+
+    Raises:
+        UsageError: the longest row alone takes more than the limit.
     """
+    if limit is not None:
+        _require_room_for_one_row(menu, compute_of, limit)
     fitting = menu
-    while not _fits(fitting, compute_of):
+    while not _fits(fitting, compute_of, limit):
         logger.warning("tiles of %d tokens do not fit into memory", fitting.tokens)
         fitting = _resized(fitting, max(1, fitting.tokens // 2))
         release_freed_memory()  # the parts of what did not fit
-    if fitting == menu:
-        return menu
+    if fitting == menu or limit is not None:
+        return fitting
     release_freed_memory()
     spared = _resized(fitting, max(1, fitting.tokens // 2))
     logger.warning("tiles have %d tokens", spared.tokens)
@@ -73,15 +83,29 @@ def probed_lengths(menu: TileMenu) -> list[int]:
     return sorted({several[-1], max(several, key=lambda length: (menu.rows_of(length) * length, length))})
 
 
-def _fits(menu: TileMenu, compute_of: TileFunctionOf) -> bool:
-    compute = compute_of(menu)
+def _fits(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit | None) -> bool:
+    compute, meter = compute_of(menu), None if limit is None else limit.measure()
     try:
         for length in probed_lengths(menu):
-            row = Row(np.zeros(length, np.int64), np.zeros(length, np.int64))
-            compute(length, [row] * menu.rows_of(length))
+            _run_full_tile(menu, compute, length)
     except TemporaryError:  # out of memory
         return False
-    return True
+    return meter is None or not meter.is_over
+
+
+def _require_room_for_one_row(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit) -> None:
+    single, length, meter = _resized(menu, 1), menu.lengths[-1], limit.measure()
+    _run_full_tile(single, compute_of(single), length)
+    if meter.is_over:
+        raise UsageError(
+            f"memory_budget: a row of {length} tokens takes {meter.num_used()} bytes, {limit.num_bytes} are left to "
+            "tiles; raise --memory-budget, or lower --max-length"
+        )
+
+
+def _run_full_tile(menu: TileMenu, compute: TileFunction, length: int) -> None:
+    row = Row(np.zeros(length, np.int64), np.zeros(length, np.int64))
+    compute(length, [row] * menu.rows_of(length))
 
 
 def _resized(menu: TileMenu, tokens: int) -> TileMenu:

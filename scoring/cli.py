@@ -22,6 +22,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 MODEL_OPTIONS = (
     click.option("--config", type=FOLDER, metavar="FILE", help="TOML file with a [scoring] table."),
     click.option("--tile-rows", type=click.Choice(["auto", "1"]), help="1: each row in a tile of its own."),
+    click.option("--memory-budget", metavar="BYTES", help="Memory beside the weights, such as 2GiB."),
     click.option("--tile-tokens", type=int, metavar="N", help="Tokens of one forward pass. Default: 512."),
     click.option("--threads-per-rank", type=int, metavar="N", help="Default: the node's cores, shared out."),
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), help="Default: auto."),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ByteSize, Field, field_validator, model_validator
 
 from schemas.precision import Band, PrecisionPolicy, band_items, merged, require_order
 from schemas.settings import Settings
@@ -19,6 +19,7 @@ Pin = Literal["auto", "off"]
 # Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
 MAX_THREADS = 1024
 TILE_TOKENS = 512
+RESERVED_BYTES = 96 << 20
 MAX_TILE_TOKENS = 1 << 22
 POSITION_BANDS = (32, 128, 512, 2048)
 MAX_LEXICONS = 64
@@ -64,6 +65,8 @@ class ScoringSettings(Settings):
         threads_per_rank: Compute threads of one rank; the cores shared out when absent. Part of the fingerprint.
         pin: ``auto`` binds the ranks of a node to cores of their own where that does no harm; no number depends on it.
         tile_tokens: Tokens of a forward pass; a tile of T-token rows has ``max(1, tile_tokens // T)`` rows.
+        memory_budget: Bytes that a rank may take beside the weights, 96 MiB of them for texts, queues and partials;
+            while there is no result, tile_tokens are halved until measured tiles keep within the rest.
         tile_rows: 1 puts each row in a tile of its own, for devices where neighbours change a row's bits.
         strict: Refuse a device on which neighbours change a row's bits; otherwise tiles are fixed within each block
             there, and every output says so.
@@ -91,6 +94,7 @@ class ScoringSettings(Settings):
     threads_per_rank: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     pin: Pin = "auto"
     tile_tokens: int = Field(default=TILE_TOKENS, ge=16, le=MAX_TILE_TOKENS)
+    memory_budget: ByteSize | None = Field(default=None, gt=RESERVED_BYTES)
     tile_rows: Literal["auto", "1"] = "auto"
     strict: bool = False
     max_quarantined: float = Field(default=0.001, ge=0, le=1)

@@ -15,13 +15,14 @@ from schemas.precision import PrecisionPolicy, policy_of
 from scoring.assignment import RankIdentity
 from scoring.budget import Budget
 from scoring.checkpoints import Checkpoint, locate
-from scoring.config import ScoringSettings
+from scoring.config import RESERVED_BYTES, ScoringSettings
 from scoring.devices import choose_device, default_threads, device_class, set_up
 from scoring.engine import Lane, Method, Windowing
 from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
 from scoring.forward import make_tile_function
 from scoring.lanes import LaneTests
 from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_models
+from scoring.peaks import MemoryLimit
 from scoring.selftest import run_selftest
 from scoring.split import Split, open_split, split_part
 from scoring.tiles import TileFunction, TileMenu, make_menu
@@ -104,8 +105,9 @@ def open_session(
     with ExitStack() as stack:
         for each in models.values():
             stack.enter_context(each.computing())
+        limit = MemoryLimit(settings.memory_budget - RESERVED_BYTES, device) if settings.memory_budget else None
         menu = budget.fitting(
-            asked, lambda menu: _in_turn([make_tile_function(each, menu) for each in models.values()])
+            asked, lambda menu: _in_turn([make_tile_function(each, menu) for each in models.values()]), limit
         )
         computes = {precision: make_tile_function(each, menu) for precision, each in models.items()}
         selftest = LaneTests(

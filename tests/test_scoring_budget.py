@@ -38,7 +38,7 @@ def leave_room(num_bytes: int) -> None:
 
 
 def score_in_little_room(
-    _: RankIdentity, *, corpus: Path, run: Path, model: Path, room: int = 900 * MEBIBYTE, tile_tokens: int = ASKED
+    _: RankIdentity, *, corpus: Path, run: Path, model: Path, room: int = 1400 * MEBIBYTE, tile_tokens: int = ASKED
 ) -> str:
     """A run of one process that cannot hold the tiles that are asked for."""
     leave_room(room)
