@@ -8,7 +8,8 @@ METHOD = (
     Definition(
         term="loss",
         formula="loss = Σ −ln p(token | earlier tokens of the record)",
-        meaning="Nats, over the scored tokens of the records. A prefix token (BOS) is context and never scored.",
+        meaning="Nats, over the scored tokens of the records. A prefix token (BOS) is context and never scored, and so "
+        "are earlier notes of the encounter in a run that is marked to have them.",
     ),
     Definition(
         term="nll_per_token", formula="Σ loss / Σ tokens", meaning="Mean negative log-likelihood of a token, in nats."

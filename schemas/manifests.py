@@ -202,7 +202,7 @@ class Commit(Document):
 
 
 COMPOSITION_ANY, COMPOSITION_PER_BLOCK = "any rows", "rows of one block, in the order of its records"
-NOT_INVARIANT = "not batch-invariant on this device"
+NOT_INVARIANT, WITH_CONTEXT = "not batch-invariant on this device", "earlier notes of the encounter are context"
 
 
 class RunHeader(Document):
@@ -228,8 +228,9 @@ class RunHeader(Document):
         """What a reader must know before any figure of the run."""
         found = [] if self.limited_to is None else [f"run limited to the first {self.limited_to:,} blocks"]
         found += [] if self.fallback is None else [self.fallback.mark]
-        is_fixed = self.fingerprint.get("compute", {}).get("composition") == COMPOSITION_PER_BLOCK
-        return [*found, NOT_INVARIANT] if is_fixed else found
+        compute = self.fingerprint.get("compute", {})
+        found += [WITH_CONTEXT] if compute.get("context") == "encounter" else []
+        return [*found, NOT_INVARIANT] if compute.get("composition") == COMPOSITION_PER_BLOCK else found
 
     @property
     def parts(self) -> list[str]:

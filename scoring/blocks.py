@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,14 +27,24 @@ class Block:
         key: Which block.
         carried: record_id, patient_id, encounter_id and the features, which go into the partial as they are.
         texts: The notes.
+        earlier: Notes of blocks before that are of the encounter of the first record, in their order; none unless
+            they are asked for.
     """
 
     key: BlockKey
     carried: pa.Table
     texts: list[str]
+    earlier: Sequence[str] = ()
+
+    @property
+    def encounters(self) -> list[bytes | None]:
+        """The encounter of each record; None where it is unknown."""
+        found: list[bytes | None] = self.carried.column("encounter_id").to_pylist()
+        return found
 
 
 Audited = Callable[[Action, str, Outcome], None]
+IsEnough = Callable[[Sequence[str]], bool]
 
 
 def _unaudited(_action: Action, _what: str, _outcome: Outcome) -> None:
@@ -41,7 +52,12 @@ def _unaudited(_action: Action, _what: str, _outcome: Outcome) -> None:
 
 
 def read_blocks(
-    build: Build, keys: Iterable[BlockKey], *, broken: MutableMapping[str, str], audited: Audited = _unaudited
+    build: Build,
+    keys: Iterable[BlockKey],
+    *,
+    broken: MutableMapping[str, str],
+    audited: Audited = _unaudited,
+    is_enough: IsEnough | None = None,
 ) -> Iterator[Block]:
     """Read blocks in the given order, keeping one verified shard in memory at a time.
 
@@ -51,6 +67,7 @@ def read_blocks(
         broken: Takes the shards of which something is not what the manifest seals, each with what was found; no further
             block of such a shard is given.
         audited: Hears of each shard that is opened.
+        is_enough: Whether these earlier notes do as context, or those before them are wanted too; None asks for none.
 
     Raises:
         AccessDeniedError: a shard's department was not granted; it is not read then.
@@ -68,6 +85,8 @@ def read_blocks(
                 )  # noted first: no read goes unnoted
                 opened = (key.shard_id, _open_shard(build, shards[key.shard_id]))
             block = _read_block(build, shards[key.shard_id], opened[1], key)
+            if is_enough is not None:
+                block = _with_earlier(block, opened[1], build=build, shard=shards[key.shard_id], is_enough=is_enough)
         except IntegrityError as error:
             broken[key.shard_id] = str(error)
             continue
@@ -109,3 +128,16 @@ def _read_block(build: Build, shard: ShardEntry, file: pq.ParquetFile, key: Bloc
     if content_digest(table) != shard.blocks[key.block].content_digest:
         raise IntegrityError(f"{where}: rows differ from the sealed digest; restore the file or build again")
     return Block(key=key, carried=table.select(carried_columns(features)), texts=table.column("text").to_pylist())
+
+
+def _with_earlier(block: Block, file: pq.ParquetFile, *, build: Build, shard: ShardEntry, is_enough: IsEnough) -> Block:
+    """The block with what earlier blocks hold of its first record's encounter, where that is too large for a block."""
+    encounter, at, texts = next(iter(block.encounters), None), block.key.block, list[str]()
+    while encounter is not None and at > 0 and not is_enough(texts):
+        at -= 1
+        before = _read_block(build, shard, file, BlockKey(shard.shard_id, at))
+        num_own = sum(1 for _ in takewhile(lambda other: other == encounter, reversed(before.encounters)))
+        texts = before.texts[len(before.texts) - num_own :] + texts
+        if num_own < len(before.texts):
+            break
+    return replace(block, earlier=texts)

@@ -58,6 +58,7 @@ def cli() -> None:
 @click.argument("build", type=FOLDER)
 @click.option("--out", type=FOLDER, required=True, metavar="RUN", help="Run folder; resumed when it holds this run.")
 @model_options
+@click.option("--context", type=click.Choice(["none", "encounter"]), help="Earlier notes before a record, unscored.")
 @click.option("--pin", type=click.Choice(["auto", "off"]), help="Bind each rank to its own cores. Default: auto.")
 @click.option("--strict/--no-strict", default=None, help="Refuse a device on which neighbours change a row's bits.")
 @click.option("--max-quarantined", type=float, metavar="SHARE", help="Tolerated non-finite records. Default: 0.001.")

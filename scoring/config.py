@@ -15,6 +15,7 @@ from schemas.settings import Settings
 PrefixPolicy = Literal["auto", "bos", "eos", "none"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Pin = Literal["auto", "off"]
+Context = Literal["none", "encounter"]
 
 # Bounds of sense: beyond them a machine runs out of threads or memory before anyone can say why.
 MAX_THREADS = 1024
@@ -53,10 +54,11 @@ class ScoringSettings(Settings):
         max_length: Positions of one window, prefix included; the model's own limit when absent.
         stride: Step from one window to the next, in tokens; ``max_length`` when absent, so windows do not overlap.
         prefix: Which token stands before a record and is never scored; ``auto`` is BOS, else EOS, else none.
-        precision: One for all records, or bands by a record's positions, prefix included: ``fp32:512,mixed``, or tables
-            with ``up_to`` and ``compute``. ``mixed`` is a bf16 autocast backbone, ``tf32`` a backbone of such products
-            (CUDA); ``bf16`` and ``fp16`` have weights of that type, all four an fp32 head; ``fp64`` is fp64 throughout,
-            where the model's own code does not say otherwise.
+        context: ``encounter`` puts the earlier notes of its encounter before a record, unscored (``scoring.context``).
+        precision: One for all records, or bands by a record's positions, prefix included, context not:
+            ``fp32:512,mixed``, or tables with ``up_to`` and ``compute``. ``mixed`` is a bf16 autocast backbone,
+            ``tf32`` a backbone of such products (CUDA); ``bf16`` and ``fp16`` have weights of that type, all four an
+            fp32 head; ``fp64`` is fp64 throughout, where the model's own code does not say otherwise.
         precision_check: Share of the records of bands in ``tf32``, ``mixed``, ``bf16`` or ``fp16`` that are computed
             in fp32 too, as ``0.5%`` or ``0.005``; by their ids alone.
         max_drift: Relative difference of token perplexity against fp32 above which a band fails the check.
@@ -86,6 +88,7 @@ class ScoringSettings(Settings):
     max_length: int | None = Field(default=None, ge=2, le=MAX_TILE_TOKENS)
     stride: int | None = Field(default=None, ge=1, le=MAX_TILE_TOKENS)
     prefix: PrefixPolicy = "auto"
+    context: Context = "none"
     precision: Bands = (Band(compute="fp32"),)
     precision_check: Share = Field(default=0.0, ge=0, le=1)
     max_drift: Share = Field(default=0.003, ge=0)

@@ -42,7 +42,7 @@ class Lane:
         menu: Tile shapes.
         compute: Runs one tile.
         precision: Of the tiles.
-        up_to: Most positions of a record, prefix included; None for no limit.
+        up_to: Most positions of a record, prefix included, context not; None for no limit.
     """
 
     menu: TileMenu
@@ -77,8 +77,8 @@ class Method:
 
     def is_checked(self, record: Encoded) -> bool:
         """Whether a record is computed by the check's lane too."""
-        lane = self.lanes[self.lane_of(len(record.positions))]
-        return record.is_sampled and self.check is not None and len(record.positions) > 1 and lane.precision in REDUCED
+        lane = self.lanes[self.lane_of(record.num_own)]
+        return record.is_sampled and self.check is not None and record.num_own > 1 and lane.precision in REDUCED
 
     def lane_of(self, num_positions: int) -> int:
         """Number of the lane that computes a record of so many positions, whatever it is scored with."""
@@ -209,8 +209,8 @@ class _Engine:
                 yield from self._take_finished()
 
     def _rows(self, block: OpenBlock, index: int, record: Encoded) -> Iterator[PendingRow]:
-        lane = self._method.lane_of(len(record.positions))
-        if len(record.positions) < 2:
+        lane = self._method.lane_of(record.num_own)
+        if record.num_own < 2:
             self._settle(block, index, record, losses_of(0).score(), lane=lane)
             return
         yield from self._rows_of_lane(block, index, record, lane)
@@ -218,15 +218,14 @@ class _Engine:
             yield from self._rows_of_lane(block, index, record, len(self._method.lanes))
 
     def _rows_of_lane(self, block: OpenBlock, index: int, record: Encoded, lane: int) -> Iterator[PendingRow]:
-        is_check = lane == len(self._method.lanes)
-        key = sequence_key(block.key.department, record.positions, record.labels, is_check=is_check)
+        key = sequence_key(block.key.department, record, is_check=lane == len(self._method.lanes))
         known = self._memory.find(key) if self._memory else None
         if known is not None:
             self._settle(block, index, record, known, lane=lane)
             return
         sequence = self._sequences.get(key) if self._memory else None
         if sequence is None:
-            sequence = OpenSequence(key, lane, losses_of(len(record.positions) - 1))
+            sequence = OpenSequence(key, lane, losses_of(record.num_own - 1))
             sequence.waiting.append((block, index, record))
             if self._memory:
                 self._sequences[key] = sequence
@@ -236,8 +235,8 @@ class _Engine:
             sequence.waiting.append((block, index, record))
 
     def _windows(self, sequence: OpenSequence, record: Encoded) -> Iterator[PendingRow]:
-        positions, windowing = record.positions, self._method.windowing
-        for window in windows(len(positions), max_length=windowing.max_length, stride=windowing.stride):
+        positions, cut, num_context = record.positions, self._method.windowing, record.num_context
+        for window in windows(len(positions), max_length=cut.max_length, stride=cut.stride, num_context=num_context):
             stop, first_target = window.start + window.num_inputs, window.start + window.num_context
             sequence.losses.num_windows += 1
             row = Row(
@@ -245,7 +244,7 @@ class _Engine:
                 targets=positions[first_target + 1 : stop + 1],
                 num_context=window.num_context,
             )
-            yield PendingRow(sequence, row, first_target)
+            yield PendingRow(sequence, row, first_target - num_context)
 
     def _run(self, lane: int, tile: tuple[int, list[PendingRow]]) -> None:
         length, pending = tile

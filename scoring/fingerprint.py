@@ -18,6 +18,7 @@ from schemas.precision import bands_text
 from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
+from scoring.context import separator_ids
 from scoring.engine import Windowing
 from scoring.losses import HEAD_CHUNK, HEAD_SLICE
 from scoring.split import open_split, split_part
@@ -61,9 +62,10 @@ def model_part(checkpoint: Checkpoint, model: LoadedModel) -> dict[str, Any]:
 
 
 def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSettings) -> dict[str, Any]:
-    """Tokenizer by digest, and the prefix rule with the token that it chose."""
+    """Tokenizer by digest, the prefix rule with the token that it chose, and the ids between notes of a context."""
     return {
         "files_sha256": checkpoint.tokenizer_digests(),
+        "note_separator_ids": None if settings.context == "none" else separator_ids(encoder),
         "prefix_policy": settings.prefix,
         "prefix_token_id": encoder.prefix_id,
         "special_tokens_in_text": "read as text",
@@ -77,6 +79,7 @@ def compute_part(
     """Shapes, company and precision of the forward passes."""
     return {
         "composition": COMPOSITION_ANY if selftest.is_batch_invariant else COMPOSITION_PER_BLOCK,
+        "context": settings.context,
         "head_chunk": HEAD_CHUNK,
         "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
@@ -115,6 +118,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
     compute, device, tokenizer = found["compute"], found["device"], found["tokenizer"]
     agrees = {
         "build": found["build"] == build_part(build, settings.limit_blocks),
+        "context": settings.context == compute.get("context", "none"),
         "device": settings.device == "auto" or device["class"].startswith(settings.device),
         "libraries": found["libraries"] == library_versions(checkpoint),
         "max_length": settings.max_length in (None, compute["max_length"]),

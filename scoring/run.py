@@ -27,6 +27,7 @@ from scoring.assignment import RankIdentity, blocks_of
 from scoring.blocks import require_sound
 from scoring.budget import Budget
 from scoring.config import ScoringSettings
+from scoring.context import require_encounters
 from scoring.devices import default_threads
 from scoring.drift import agree_on_drift, drifted, require_small_drift
 from scoring.fallback import fallback_of, remove_partials, resumed_bands, settings_after
@@ -65,6 +66,8 @@ def run_rank(
         PipelineError: see ``schemas.errors``; finished blocks stay usable whatever happens.
     """
     build = open_build(build_path, access)
+    if settings.context == "encounter":
+        require_encounters(build.manifest)
     asked, settings = settings, resumed_bands(run, _with_choices_of(run, settings, identity))
     require_run_folder(run, build)
     done = finished_run(build, run, settings, access)

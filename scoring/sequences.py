@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
 from scoring.grid import on_grid
+from scoring.tokens import Encoded
 
 if TYPE_CHECKING:
     from scoring.split import PartLoss
@@ -32,25 +33,22 @@ class SequenceKey:
 
     Attributes:
         department: Its code.
-        digest: BLAKE2b-128 of the little-endian int64 ids, the prefix among them, and of the tokens' classes if losses
-            are split: other texts can have equal ids and other classes.
+        digest: BLAKE2b-128 of the little-endian int64 ids, prefix and context among them, and of the tokens' classes if
+            losses are split: other texts can have equal ids and other classes. Salted with the number of the ids that
+            are context: where other ones of equal ids are scored, that is another sequence.
     """
 
     department: str
     digest: bytes
 
 
-def sequence_key(
-    department: str,
-    positions_N: NDArray[np.int64],
-    labels_N: NDArray[np.uint8] | None = None,
-    *,
-    is_check: bool = False,
-) -> SequenceKey:
+def sequence_key(department: str, record: Encoded, *, is_check: bool = False) -> SequenceKey:
     """The key of a department's sequence; its length decides in which precision, but for the precision check."""
-    content = positions_N.astype("<i8").tobytes() + (b"" if labels_N is None else labels_N.tobytes())
+    content = record.positions.astype("<i8").tobytes() + (b"" if record.labels is None else record.labels.tobytes())
     person = b"precision-check" if is_check else b""
-    return SequenceKey(department, hashlib.blake2b(content, digest_size=DIGEST_BYTES, person=person).digest())
+    salt = record.num_context.to_bytes(hashlib.blake2b.SALT_SIZE, "little")
+    digest = hashlib.blake2b(content, digest_size=DIGEST_BYTES, person=person, salt=salt).digest()
+    return SequenceKey(department, digest)
 
 
 @dataclass(frozen=True, slots=True)

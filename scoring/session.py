@@ -16,6 +16,7 @@ from scoring.assignment import RankIdentity
 from scoring.budget import Budget
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import RESERVED_BYTES, ScoringSettings
+from scoring.context import EncounterContext
 from scoring.devices import choose_device, default_threads, device_class, set_up
 from scoring.engine import Lane, Method, Windowing
 from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
@@ -56,6 +57,12 @@ class Session:
     def parts(self) -> list[str]:
         """What losses are split into."""
         return parts_in(self.fingerprint)
+
+    @property
+    def context(self) -> EncounterContext | None:
+        """Encodes records behind earlier notes; None where each is scored by itself."""
+        has_context = self.fingerprint["compute"]["context"] == "encounter"
+        return EncounterContext(self.encoder, self.windowing.max_length) if has_context else None
 
     @property
     def policy(self) -> PrecisionPolicy:

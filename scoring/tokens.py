@@ -34,12 +34,13 @@ class Encoded:
     """A record ready to be scored.
 
     Attributes:
-        positions: int64 ids [N] of the prefix, if any, and the tokens.
+        positions: int64 ids [N] of the prefix, if any, the context, if any, and the tokens.
         num_tokens: Tokens of the text, the prefix not counted.
         num_words: White-space separated words of the scored text.
         num_bytes: UTF-8 bytes of the scored text.
         is_sampled: In the sample of the precision check.
         labels: uint8 [num_tokens], the class of each token; none where losses are not split.
+        num_context: Ids of the context, which are never scored; see ``scoring.context``.
     """
 
     positions: NDArray[np.int64]
@@ -48,6 +49,12 @@ class Encoded:
     num_bytes: int
     is_sampled: bool = False
     labels: NDArray[np.uint8] | None = None
+    num_context: int = 0
+
+    @property
+    def num_own(self) -> int:
+        """Positions without the context: prefix and tokens."""
+        return len(self.positions) - self.num_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,12 +79,14 @@ def score_share(publisher: Publisher, work: Mapping[BlockKey, int], recall: Reca
 
 
 def _encoded(publisher: Publisher, keys: Sequence[BlockKey]) -> Iterator[tuple[BlockKey, list[Encoded]]]:
+    session, rank, context = publisher.session, publisher.rank, publisher.session.context
+    is_enough = context.is_enough if context else None
     for block in read_blocks(
-        publisher.build, keys, broken=publisher.rank.broken_shards, audited=publisher.rank.audited
+        publisher.build, keys, broken=rank.broken_shards, audited=rank.audited, is_enough=is_enough
     ):
         publisher.carried[block.key] = block.carried
-        records = publisher.session.encoder.encode(block.texts)
-        share = publisher.session.policy.check
+        records = context.encode(block) if context else session.encoder.encode(block.texts)
+        share = session.policy.check
         if share:
             ids = block.carried.column("record_id").to_pylist()
             records = [

@@ -65,6 +65,7 @@ class MadeRecord:
     name: str
     department: str | None = "cardiology"
     patient: str | None = None
+    encounter: str | None = None
     features: tuple[str | None, ...] = ()
     loss: float | None = 1.0
     num_tokens: int = 1
@@ -113,14 +114,20 @@ def make_build(
     features: Sequence[str] = (),
     inputs: Sequence[bytes] = (b"one input file",),
     limited_to: int | None = None,
+    group: str = "none",
 ) -> MadeBuild:
-    """Write a committed build of records; ``inputs`` stand for the files that they came in."""
+    """Write a committed build of records; ``inputs`` stand for the files that they came in.
+
+    With a group the records of a department are in the order in which they come here, else in that of their ids.
+    """
     seals = [seal_bytes(content) for content in inputs]
-    config = {"seed": 7, "inputs": len(inputs), "columns": {"text": "note"}}
+    config: dict[str, Any] = {"seed": 7, "inputs": len(inputs), "columns": {"text": "note"}}
+    if group != "none":
+        config |= {"group": group, "source": "table", "columns": {"text": "note", "time": "written"}}
     build_id = f"b-{json_digest([config, inputs_digest(seals), len(records)])[:16]}"
     folder = corpus / "builds" / build_id
     shards, tables = [], []
-    for shard_id, code, rows in _dealt(records):
+    for shard_id, code, rows in _dealt(records, is_grouped=group != "none"):
         entry, table = _write_shard(folder, shard_id, code=code, rows=rows, features=features)
         shards.append(entry)
         tables.append(table)
@@ -258,11 +265,12 @@ def totals_of(tables: Sequence[pa.Table]) -> RunTotals:
     return RunTotals(loss_nats=dict(total.loss_nats.to_json()), skipped=skipped, **counts)
 
 
-def _dealt(records: Sequence[MadeRecord]) -> Iterator[tuple[str, str, list[MadeRecord]]]:
-    """Shard id, department and records of each shard, whatever the order in which the records came."""
+def _dealt(records: Sequence[MadeRecord], *, is_grouped: bool) -> Iterator[tuple[str, str, list[MadeRecord]]]:
+    """Shard id, department and records of each shard, whatever the order in which records without groups came."""
     size = BLOCK_RECORDS * SHARD_BLOCKS
     for code in sorted({record.code for record in records}):
-        own = sorted((record for record in records if record.code == code), key=lambda record: record.record_id)
+        own = [record for record in records if record.code == code]
+        own = own if is_grouped else sorted(own, key=lambda record: record.record_id)
         for number, start in enumerate(range(0, len(own), size)):
             yield f"{code}-{number:05d}", code, own[start : start + size]
 
@@ -298,7 +306,9 @@ def _shard_table(rows: Sequence[MadeRecord], features: Sequence[str]) -> pa.Tabl
         "raw_id": [record.name for record in rows],
         "department": [record.department for record in rows],
         "patient_id": [None if record.patient is None else digest16(f"patient {record.patient}") for record in rows],
-        "encounter_id": [None] * len(rows),
+        "encounter_id": [
+            None if record.encounter is None else digest16(f"encounter {record.encounter}") for record in rows
+        ],
         "text": texts,
         "num_bytes": [len(text.encode()) for text in texts],
         "estimated_tokens": [max(1, len(text) // 4) for text in texts],

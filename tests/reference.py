@@ -7,6 +7,7 @@ imports none of the four packages.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,29 @@ def reference_losses(
     model_folder: Path, text: str, *, prefix: bool = True, max_length: int, stride: int
 ) -> list[float]:
     """As ``reference_nll``, one loss in nats per scored token, in order."""
+    sequence = sequence_of(model_folder, text, prefix=prefix)
+    return _windowed(model_folder, sequence, max_length=max_length, stride=stride)
+
+
+def encounter_losses(
+    model_folder: Path, notes: Sequence[str], *, prefix: bool = True, max_length: int, stride: int
+) -> list[float]:
+    """As ``reference_losses``, of the last note of an encounter: the others stand before it as far as there is room."""
+    own = sequence_of(model_folder, notes[-1], prefix=prefix)
+    tokens = sequence_of(model_folder, notes[-1], prefix=False)
+    told: list[int] = []
+    for note in notes[:-1]:
+        earlier = sequence_of(model_folder, note, prefix=False)
+        told += [*earlier, *sequence_of(model_folder, "\n", prefix=False)] if earlier else []
+    room = max(0, max_length - (len(own) - 1))
+    told = told[max(0, len(told) - room) :]
+    sequence = [*own[: len(own) - len(tokens)], *told, *tokens]
+    return _windowed(model_folder, sequence, max_length=max_length, stride=stride)[len(told) :]
+
+
+def _windowed(model_folder: Path, sequence: list[int], *, max_length: int, stride: int) -> list[float]:
     if not 1 <= stride <= max_length:
         raise ValueError("the stride must be 1 to max_length")
-    sequence = sequence_of(model_folder, text, prefix=prefix)
     losses: list[float] = []
     start = 0
     while len(losses) < len(sequence) - 1:

@@ -35,6 +35,19 @@ def test_each_target_is_scored_once_and_in_order(num_positions: int, max_length:
 
 
 @given(num_positions=st.integers(2, 400), max_length=st.integers(1, 60), data=st.data())
+def test_targets_of_context_are_not_scored(num_positions: int, max_length: int, data: st.DataObject) -> None:
+    """With C positions of context targets C+1 … n-1 are scored once each, by the windows that there are without."""
+    stride = data.draw(st.integers(1, max_length))
+    num_context = data.draw(st.integers(0, min(max_length, num_positions - 1) - 1))
+
+    cut = list(windows(num_positions, max_length=max_length, stride=stride, num_context=num_context))
+
+    whole = list(windows(num_positions, max_length=max_length, stride=stride))
+    assert scored_targets(cut) == list(range(num_context + 1, num_positions))
+    assert cut == [Window(whole[0].start, whole[0].num_inputs, num_context), *whole[1:]]
+
+
+@given(num_positions=st.integers(2, 400), max_length=st.integers(1, 60), data=st.data())
 def test_a_token_has_all_the_context_that_its_window_can_give(
     num_positions: int, max_length: int, data: st.DataObject
 ) -> None:
