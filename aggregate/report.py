@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from aggregate.collect import Collected
-from aggregate.config import ReportSettings
+from aggregate.config import DEFAULT_MIN_CELL, ReportSettings
 from aggregate.crossings import available_columns
 from aggregate.drift import shown_drifts
 from aggregate.figures import figures, macro, micro
@@ -122,7 +122,9 @@ def marks(build: Build, run: Run) -> list[str]:
 
 def shown(settings: ReportSettings) -> list[str]:
     """What a report shows that it does not show by default."""
-    found = [] if settings.min_cell else ["small cells shown"]
+    found = []
+    if settings.min_cell < DEFAULT_MIN_CELL:
+        found = [f"small cells shown{f', from {settings.min_cell} on' if settings.min_cell > 1 else ''}"]
     return [*found, "department names shown"] if settings.department_names else found
 
 

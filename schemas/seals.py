@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -197,11 +198,28 @@ def _right_to_write(check: Callable[[], None]) -> Iterator[None]:
         raise
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; a pipe or device in its place, which could hold a reader for ever, is refused.
+
+    Raises:
+        OSError: as ``Path.open``.
+        IntegrityError: it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise IntegrityError(f"{label(path)}: no regular file; restore it or make it again")
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, with the project's errors."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield file
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise IntegrityError(f"{label(path)}: no such file; restore it or make it again") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import UsageError
-from schemas.seals import label
+from schemas.seals import label, open_regular
 
 MAX_TOML_BYTES = 1 << 24
 
@@ -20,7 +20,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         UsageError: the file cannot be read, is too large, or is no TOML; it is never quoted.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_TOML_BYTES + 1)
         if len(content) > MAX_TOML_BYTES:
             raise UsageError(f"{label(path)}: over {MAX_TOML_BYTES} bytes; name a {what}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import UsageError
-from schemas.seals import label
+from schemas.seals import label, open_regular
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 MAX_LEXICON_BYTES = 1 << 28
@@ -88,7 +88,7 @@ def read_lexicon(given: str) -> Lexicon:
 
 def _content(file: Path) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             content = opened.read(MAX_LEXICON_BYTES + 1)
     except OSError as error:
         raise UsageError(f"lexicon {label(file)}: {os.strerror(error.errno or 0)}; name a readable file") from None

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from schemas.audit import head_of
 from schemas.errors import IntegrityError, PipelineError, TemporaryError, UsageError
 from schemas.seals import (
     CHUNK_BYTES,
@@ -30,6 +32,9 @@ from schemas.seals import (
     seal_bytes,
     seal_file,
 )
+from schemas.toml import read_toml
+from scoring.lexicons import read_lexicon
+from sharding.identity import load_key
 
 SECRET = b"synthetic note: chest pain since Monday"
 
@@ -272,7 +277,8 @@ def test_what_is_no_file_is_an_error_line(make: str, tmp_path: Path) -> None:
 def test_reading_stops_at_the_sealed_size(tmp_path: Path) -> None:
     """A file that grew without end is not read without end."""
     path = tmp_path / "endless"
-    path.symlink_to("/dev/zero")
+    path.touch()
+    os.truncate(path, 1 << 40)
 
     with pytest.raises(IntegrityError, match="larger"):
         read_verified(path, seal_bytes(bytes(10)))
@@ -292,3 +298,22 @@ def test_messages_hold_no_content_and_no_machine_path(tmp_path: Path) -> None:
     assert str(tmp_path) not in message
     assert "chest" not in message
     assert SECRET[::-1].decode() not in message
+
+
+def read_policy(path: Path) -> object:
+    """A TOML file."""
+    return read_toml(path, "policy")
+
+
+def read_terms(path: Path) -> object:
+    """A lexicon."""
+    return read_lexicon(str(path))
+
+
+@pytest.mark.parametrize("read", [seal_file, read_policy, load_key, head_of, read_terms])
+def test_a_pipe_in_place_of_a_file_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
+    """What would hold a reader for ever ends with one line at once."""
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(IntegrityError, match="pipe: no regular file; restore it"):
+        read(tmp_path / "pipe")
