@@ -161,9 +161,12 @@ def _policy_before(corpus: Path, source: KeySource) -> Policy | None:
 def _introduce(source: KeySource, policy: Policy, service: KeyService | None) -> None:
     """Give each principal a signing key, and all of them everybody's public key and the way to the keys.
 
-    The administrator's file comes last: whom it knows has a signing key for good.
+    The administrator's file comes last: whom it knows has a signing key for good. An empty one comes first where keys
+    are at a service, so that whoever was killed at the beginning is told from one who names a folder of others.
     """
     there = principals_in(source.folder)
+    if source.principal not in there:
+        write_keyring(source.folder, Keyring(principal=source.principal, service=service))
     rings = {
         name: _with_seed(read_keyring(keyring_path(source.folder, name)) if name in there else Keyring(principal=name))
         for name in policy.principals

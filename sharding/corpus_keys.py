@@ -20,7 +20,7 @@ from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, POLICY_FILE, Commit
 from schemas.policy import Policy, owners_policy, read_policy
 from schemas.seals import label
 from schemas.services import KeyService
-from schemas.signing import SUFFIX
+from schemas.signing import SUFFIX, signature_path
 from sharding.identity import RecordKey
 from sharding.scratch import Scratch
 from sharding.scratch_documents import ResultsKeys
@@ -57,19 +57,27 @@ def _begin(corpus: Path, source: KeySource, policy: Policy, service: KeyService 
     """Make what a corpus begins with, unless another builder just has, or finish what a killed one has begun."""
     if (corpus / POLICY_FILE).exists():
         return
-    if source.principal in principals_in(source.folder) and source.open().signing_key is not None:
-        has_builds = any((corpus / BUILDS_FOLDER).glob("b-*"))
-        if has_builds:
+    there = set(principals_in(source.folder))
+    if source.principal in there:
+        if _has_builds_with_keys(corpus):
             raise IntegrityError(f"{POLICY_FILE}: absent, but there are builds; restore it from a backup")
-    elif others := set(principals_in(source.folder)) - {source.principal}:
+    elif there:
         raise AccessDeniedError(
-            f"{label(source.folder)}: {len(others)} keyrings are there and none of {source.principal}; name another "
+            f"{label(source.folder)}: {len(there)} keyrings are there and none of {source.principal}; name another "
             "with --principal, or another folder"
         )
     carry_out(corpus, source, policy, [], service=service)
     notice(
         f"made the keyring of {source.principal} in {label(source.folder)}; back it up and keep it from the shards: "
         "they open with it, and are lost without"
+    )
+
+
+def _has_builds_with_keys(corpus: Path) -> bool:
+    """Whether a build was begun for which the policy must have been there; those in the clear need none."""
+    builds = (corpus / BUILDS_FOLDER).glob("b-*")
+    return any(
+        signature_path(build / COMMITTED_FILE).exists() or not (build / COMMITTED_FILE).exists() for build in builds
     )
 
 
