@@ -115,6 +115,7 @@ def make_build(
     inputs: Sequence[bytes] = (b"one input file",),
     limited_to: int | None = None,
     group: str = "none",
+    shard_blocks: int = SHARD_BLOCKS,
 ) -> MadeBuild:
     """Write a committed build of records; ``inputs`` stand for the files that they came in.
 
@@ -127,7 +128,7 @@ def make_build(
     build_id = f"b-{json_digest([config, inputs_digest(seals), len(records)])[:16]}"
     folder = corpus / "builds" / build_id
     shards, tables = [], []
-    for shard_id, code, rows in _dealt(records, is_grouped=group != "none"):
+    for shard_id, code, rows in _dealt(records, BLOCK_RECORDS * shard_blocks, is_grouped=group != "none"):
         entry, table = _write_shard(folder, shard_id, code=code, rows=rows, features=features)
         shards.append(entry)
         tables.append(table)
@@ -265,9 +266,10 @@ def totals_of(tables: Sequence[pa.Table]) -> RunTotals:
     return RunTotals(loss_nats=dict(total.loss_nats.to_json()), skipped=skipped, **counts)
 
 
-def _dealt(records: Sequence[MadeRecord], *, is_grouped: bool) -> Iterator[tuple[str, str, list[MadeRecord]]]:
+def _dealt(
+    records: Sequence[MadeRecord], size: int, *, is_grouped: bool
+) -> Iterator[tuple[str, str, list[MadeRecord]]]:
     """Shard id, department and records of each shard, whatever the order in which records without groups came."""
-    size = BLOCK_RECORDS * SHARD_BLOCKS
     for code in sorted({record.code for record in records}):
         own = [record for record in records if record.code == code]
         own = own if is_grouped else sorted(own, key=lambda record: record.record_id)

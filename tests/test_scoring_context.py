@@ -257,3 +257,18 @@ def test_precision_goes_by_the_record_alone(tiny_llama: Path) -> None:
         results = scored(session, notes)
 
     assert [result.precision for result in results] == ["bf16", "fp32", "bf16"]
+
+
+def test_parts_of_a_loss_are_of_the_record_alone(tiny_llama: Path) -> None:
+    """By class and position tokens are those without context, and losses add up to the record's, bit for bit."""
+    with scoring(tiny_llama, context="encounter", token_classes=True, position_bands=(3, 9), **SETTINGS) as session:
+        behind = scored(session, NOTES)
+        bare = session.encoder.encode([text for _, text in NOTES])
+        [(_, without)] = score_blocks([(key_of(0), bare)], session.method)
+
+    for one, two in zip(behind, without, strict=True):
+        assert [part.num_tokens for part in one.parts] == [part.num_tokens for part in two.parts]
+        if one.parts:
+            assert sum(part.loss_nats for part in one.parts[-3:]) == one.loss_nats
+            assert sum(part.loss_nats for part in one.parts[:-3]) == one.loss_nats
+    assert sum(bool(result.parts) for result in behind) == len(NOTES) - 1  # one note is empty

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import defaultdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -171,32 +172,30 @@ def test_bands_and_their_check_go_by_the_record_alone(made: MadeBuild, tiny_llam
 
 @settings(max_examples=12)
 @given(
-    names=st.lists(st.sampled_from("123"), max_size=8).map(sorted).map("".join),
-    blanks=st.sets(st.integers(0, 7)),
-    num_enough=st.integers(0, 4),
+    names=st.text("12", min_size=1, max_size=12).map(sorted),
+    blanks=st.sets(st.integers(0, 11)),
+    num_enough=st.integers(0, 9),
 )
 def test_a_block_comes_with_what_earlier_blocks_hold_of_its_encounter(
-    names: str, blanks: set[int], num_enough: int, tmp_path_factory: pytest.TempPathFactory
+    names: list[str], blanks: set[int], num_enough: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The notes before it in its shard that are of its first record's encounter; none where none is enough."""
+    """The nearest notes before it that are of its first record's encounter: all, or as many as are enough."""
     notes = records("a", "".join("." if at in blanks else name for at, name in enumerate(names)))
-    if not notes:
-        return
-    opened = open_build(make_build(tmp_path_factory.mktemp("corpus"), notes, group="encounter").corpus)
-    keys, broken = sorted(blocks_of(opened.manifest)), dict[str, str]()
+    made = make_build(tmp_path_factory.mktemp("corpus"), notes, group="encounter", shard_blocks=6)
+    opened, broken = open_build(made.corpus), dict[str, str]()
 
+    keys = sorted(blocks_of(opened.manifest))
     blocks = list(read_blocks(opened, keys, broken=broken, is_enough=lambda texts: len(texts) >= num_enough))
 
     assert not broken
     for number, block in enumerate(blocks):
-        shard, first = notes[number // 2 * 4 : number * 2], notes[number * 2]
-        earlier: list[str] = []
-        for note in reversed(shard if first.encounter else []):
-            if note.encounter != first.encounter:
-                break
-            earlier.insert(0, note.note)
-        # A shard has two blocks, and blocks are read whole.
-        assert list(block.earlier) == (earlier if num_enough else [])
+        first, before = notes[number * 2], reversed(notes[: number * 2])
+        same = takewhile(lambda note, first=first: note.encounter == first.encounter, before)
+        whole = [note.note for note in same][::-1] if first.encounter else []
+        num_told = len(block.earlier)
+        assert list(block.earlier) == whole[len(whole) - num_told :]
+        assert min(len(whole), num_enough) <= num_told <= max(0, num_enough + 1)  # blocks of two are read whole
+        assert num_enough or not num_told
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
