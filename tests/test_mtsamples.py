@@ -80,6 +80,7 @@ def test_workers_order_files_and_format_leave_all_content_digests(mtsamples: Pat
     assert open_build(other).manifest.ledger == open_build(whole).manifest.ledger
 
 
+@pytest.mark.slow
 def test_ranks_and_a_kill_leave_every_byte_of_the_report(some: Path, stories260k: Path, tmp_path: Path) -> None:
     """One rank, and two killed ranks that three resumed: equal files."""
     corpus = pipelines.build(Notes((some,), OPTIONS), tmp_path / "corpus", workers=2)

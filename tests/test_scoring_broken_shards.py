@@ -69,6 +69,7 @@ def test_only_broken_shards_are_left_out(build: MadeBuild, tiny_llama: Path, tmp
     assert_same(run, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_every_rank_ends_with_the_list(build: MadeBuild, tiny_llama: Path, tmp_path: Path) -> None:
     """The rank that met the broken shard and the one that did not both say which it is, after all work is done."""
     damage(build, 2)

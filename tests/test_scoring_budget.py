@@ -102,6 +102,7 @@ def test_a_run_that_has_begun_keeps_its_tiles() -> None:
     assert Budget(may_shrink=False).fitting(menu, roomy(0)) == menu
 
 
+@pytest.mark.slow
 def test_little_memory_halves_the_tiles_of_a_new_run(tiny_llama: Path, tmp_path: Path) -> None:
     """Under a real limit the run ends well with smaller tiles, its header says from what, and a resume keeps them."""
     build, run = make_build(tmp_path / "corpus", notes(8, 3)), tmp_path / "run"

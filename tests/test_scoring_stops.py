@@ -54,6 +54,7 @@ def times(run: Path) -> dict[Path, int]:
     return {partial.path: partial.path.stat().st_mtime_ns for partial in list_partials(run)}
 
 
+@pytest.mark.slow
 def test_resume_needs_the_same_world_size(long_build: MadeBuild, tiny_llama: Path, whole: Path, tmp_path: Path) -> None:
     """A rank of three killed half way fails the launch; two ranks resume it: each block once, equal bits and totals."""
     run = tmp_path / "run"

@@ -119,6 +119,7 @@ def test_sigterm_ends_a_build_within_ten_seconds(calm: Calm, tmp_path: Path, sha
     check_calm(corpus, calm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["scratch", "corpus"])
 def test_a_full_disk_is_temporary_and_resumable(calm: Calm, tmp_path: Path, what: str) -> None:
     """On a disk that is too small the build ends with code 75 and one line; with more room it goes on."""
@@ -143,6 +144,7 @@ def test_a_full_disk_is_temporary_and_resumable(calm: Calm, tmp_path: Path, what
     assert "needed, " in checked.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_builders_of_the_same_inputs_do_not_meet(calm: Calm, tmp_path: Path) -> None:
     """Of three at once each makes the build, finds it made, or says 75 and finds it when it is run again."""
     corpus = tmp_path / "corpus"
@@ -157,6 +159,7 @@ def test_builders_of_the_same_inputs_do_not_meet(calm: Calm, tmp_path: Path) -> 
     check_calm(corpus, calm)
 
 
+@pytest.mark.slow
 def test_builders_of_other_inputs_do_not_disturb_each_other(calm: Calm, tmp_path: Path) -> None:
     """Two builds with other settings in one corpus, at once: both are whole, and one of them is current."""
     corpus = tmp_path / "corpus"
