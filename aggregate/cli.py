@@ -87,11 +87,13 @@ def verify(build: Path, run: Path, *, as_json: bool, verbose: int, **options: An
     from aggregate.report import marks
     from aggregate.terminal import check_lines
     from schemas.logs import setup_logging
+    from schemas.signatures import policy_checks
 
     setup_logging(verbose)
     opened_build, opened_run = _open(build, run, reader_access(build, **options))
     collected = _collect(opened_build, opened_run)
-    checks = {**collected.checks, **collected.layout_checks}
+    policies = {f"corpus: {name} as signed": count for name, count in policy_checks(opened_build).items()}
+    checks = {**collected.checks, **collected.layout_checks, **policies}
     found = marks(opened_build, opened_run)
     result = {"checks": checks, "marks": found, "run_id": opened_run.header.run_id}
     emit(result, check_lines(checks, found), as_json=as_json)

@@ -16,7 +16,7 @@ from schemas.build_keys import codes_with_keys, keys_path, read_department_keys
 from schemas.closed import make_closed
 from schemas.custody import require_keyrings
 from schemas.documents import document_content
-from schemas.errors import AccessDeniedError
+from schemas.errors import AccessDeniedError, IntegrityError
 from schemas.folders import committed_builds
 from schemas.keyrings import Keyring, Signer, keyring_path, principals_in, read_keyring, write_keyring
 from schemas.keys import PURPOSES, SCRATCH, KeyAdministration, kek_of
@@ -24,7 +24,7 @@ from schemas.locks import locked_file
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, POLICY_FILE, VIEWS_FOLDER
 from schemas.policy import Grant, Policy
 from schemas.providers import administration_of
-from schemas.seals import wrapped_write
+from schemas.seals import label, wrapped_write
 from schemas.services import KeyService
 from schemas.signing import SigningKey, make_signing_key
 
@@ -36,9 +36,12 @@ def read_corpus_policy(corpus: Path, access: Access) -> Policy:
     """The policy of a corpus, as an administrator has signed it.
 
     Raises:
-        IntegrityError: it is absent, damaged, or not signed by an administrator whom the keyring knows.
+        IntegrityError: it is absent, a link, damaged, or not signed by an administrator whom the keyring knows.
     """
-    return access.read_signed(corpus / POLICY_FILE, Policy, by=access.administrators)
+    path = corpus / POLICY_FILE
+    if path.is_symlink():
+        raise IntegrityError(f"{label(path)}: a link, the signed policy was expected; put the file itself there")
+    return access.read_signed(path, Policy, by=access.administrators)
 
 
 @contextmanager

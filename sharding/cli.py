@@ -113,13 +113,13 @@ def _verify_whole(
 ) -> None:
     from schemas.folders import open_build
     from schemas.logs import setup_logging
-    from schemas.signatures import verify_signatures
+    from schemas.signatures import policy_checks, verify_signatures
     from schemas.signing import read_public_key
     from schemas.verification import verify_build
 
     setup_logging(verbose)
     build = open_build(path, reader_access(path, **options))
-    checked = verify_build(build, deep=deep)
+    checked = {**verify_build(build, deep=deep), **policy_checks(build)}
     if public_key:
         checked["signatures"] = verify_signatures(build, [read_public_key(public_key)])
     said = ", ".join(f"{count:,} {name}" for name, count in checked.items())

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from aggregate.cli import cli as aggregate_cli
 from aggregate.collect import collect
 from aggregate.runs import open_run
 from schemas.audit_events import AuditEvent, event_line
@@ -28,6 +30,8 @@ from schemas.signing import make_signing_key, signature_path
 from schemas.verification import json_digest, verify_build
 from scoring.assignment import RankIdentity
 from scoring.run import run_rank
+from sharding.cli import cli as sharding_cli
+from tests.commands import run_command
 from tests.launches import settings_of
 from tests.secured import Secured, make_secured
 
@@ -125,6 +129,50 @@ def test_every_edit_of_the_policy_is_refused(copied: tuple[Secured, Path]) -> No
         _write_edit(path, whole, body, commit=b"")
         with pytest.raises(IntegrityError, match="no valid signature by a trusted key"):
             read_corpus_policy(secured.corpus, access)
+
+
+@pytest.mark.parametrize("damage", ["edited", "removed", "linked"])
+def test_a_policy_that_nobody_signed_is_found_by_verify(
+    damage: str, copied: tuple[Secured, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of build and run, wherever a keyring is at hand; the file is named."""
+    secured, run = copied
+    path = secured.corpus / "policy.json.dsse"
+    whole = path.read_bytes()
+    if damage == "edited":
+        _write_edit(path, whole, next(edits_of(_body_of(whole))), commit=b"")
+    else:
+        moved = path.rename(path.with_name("moved"))
+        if damage == "linked":
+            path.symlink_to(moved)
+
+    outcomes = [run_command(*command, capsys) for command in verify_commands(secured.corpus, run)]
+
+    assert [outcome.code for outcome in outcomes] == [65, 65]
+    assert all("policy.json.dsse: " in outcome.err.splitlines()[-1] for outcome in outcomes)
+
+
+def test_a_policy_that_is_newer_than_the_build_is_believed(
+    copied: tuple[Secured, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Grants change it; of a build that was copied without its corpus, verify says that there was none to check."""
+    secured, run = copied
+    access, path = secured.access(), secured.corpus / "policy.json.dsse"
+    newer = read_corpus_policy(secured.corpus, access)
+    access.publish_signed(path, newer.model_copy(update={"principals": {"owner": newer.principals["owner"]}}))
+    alone = Path(shutil.copytree(secured.opened().folder, tmp_path / "alone" / "builds" / secured.opened().folder.name))
+
+    beside = [run_command(*command, capsys) for command in verify_commands(secured.corpus, run)]
+    apart = [run_command(*command, capsys) for command in verify_commands(alone, run, keyrings=secured.keyrings)]
+
+    assert [outcome.code for outcome in (*beside, *apart)] == [0] * 4
+    assert ["policy.json.dsse: not checked" in outcome.err for outcome in (*beside, *apart)] == [False] * 2 + [True] * 2
+
+
+def verify_commands(build: Path, run: Path, *, keyrings: Path | None = None) -> list[tuple[click.Group, list[object]]]:
+    """``verify`` of a build, and of a run of it, by its owner."""
+    who = ["--principal", "owner", "--keyring", keyrings or build / "secret" / "keyring"]
+    return [(sharding_cli, ["verify", build, *who]), (aggregate_cli, ["verify", build, run, *who])]
 
 
 @pytest.mark.parametrize("name", ["run.json", "COMPLETE"])
