@@ -24,7 +24,7 @@ from schemas.locks import locked_file
 from schemas.manifests import BUILDS_FOLDER, COMMITTED_FILE, POLICY_FILE, VIEWS_FOLDER
 from schemas.policy import Grant, Policy
 from schemas.providers import administration_of
-from schemas.seals import label, wrapped_write
+from schemas.seals import TEMPORARY_PREFIX, label, wrapped_write
 from schemas.services import KeyService
 from schemas.signing import SigningKey, make_signing_key
 
@@ -48,6 +48,8 @@ def read_corpus_policy(corpus: Path, access: Access) -> Policy:
 def one_administrator(source: KeySource) -> Iterator[None]:
     """Let nobody else change keyrings or the policy meanwhile, whoever reads them.
 
+    What a killed one left half-written holds keys, and is removed first.
+
     Raises:
         UsageError: the folder of keyrings cannot be written to.
         TemporaryError: the disk failed.
@@ -57,6 +59,8 @@ def one_administrator(source: KeySource) -> Iterator[None]:
     except OSError as error:
         raise wrapped_write(source.folder, error) from None
     with locked_file(source.folder / LOCK_FILE):
+        for path in source.folder.glob(f"{TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
         yield
 
 

@@ -243,8 +243,10 @@ def require_seal(path: Path, found: Seal, expected: Seal) -> None:
     if found.num_bytes != expected.num_bytes:
         size = "larger" if found.num_bytes > expected.num_bytes else f"{found.num_bytes} bytes"
         difference = f"size is {size}, {expected.num_bytes} bytes were sealed"
-    else:
+    elif found.sha256 != expected.sha256:
         difference = f"sha256 is {found.sha256[:16]}…, {expected.sha256[:16]}… was sealed"
+    else:
+        difference = f"xxh3_128 is {found.xxh3_128}, {expected.xxh3_128} was sealed beside the right sha256"
     raise IntegrityError(f"{label(path)}: {difference}; restore the file or make it again")
 
 

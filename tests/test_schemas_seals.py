@@ -106,10 +106,11 @@ def test_each_digest_is_checked_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "file.bin"
     seal = publish(path, SECRET)
 
-    for wrong in ({"xxh3_128": "0" * 32}, {"sha256": "0" * 64}, {"num_bytes": 1}):
-        with pytest.raises(IntegrityError):
+    wrongs = {"xxh3_128 is": {"xxh3_128": "0" * 32}, "sha256 is": {"sha256": "0" * 64}, "size is": {"num_bytes": 1}}
+    for said, wrong in wrongs.items():
+        with pytest.raises(IntegrityError, match=said):
             check_seal(path, seal.model_copy(update=wrong))
-        with pytest.raises(IntegrityError):
+        with pytest.raises(IntegrityError, match=said):
             read_verified(path, seal.model_copy(update=wrong))
 
 

@@ -188,3 +188,16 @@ def keys(
     """``sharding keys COMMAND CORPUS ...`` by a principal."""
     who = ["--principal", principal, "--keyring", keyring or keyrings_of(corpus), "--json"]
     return run_command(cli, ["keys", arguments[0], *who, corpus, *arguments[1:]], capsys)
+
+
+def test_what_a_killed_administrator_left_half_written_is_removed(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unfinished files of keyrings hold keys that later rotations are to retire."""
+    left = keyrings_of(corpus) / ".writing-4711-0a1b2c3d"
+    left.write_bytes(keyring_path(keyrings_of(corpus), "owner").read_bytes())
+
+    done = keys(corpus, ["grant", "new", "--aggregate"], capsys)
+
+    assert done.code == 0
+    assert not left.exists()
