@@ -18,7 +18,7 @@ from pathlib import Path
 from schemas.closed import CLOSED, CLOSED_FILE, make_closed
 from schemas.errors import IntegrityError, UsageError
 from schemas.manifests import SECRET_FOLDER
-from schemas.seals import label, open_regular, publish, wrapped_write
+from schemas.seals import label, publish, wrapped_write
 
 KEY_BYTES = 32
 ID_BYTES = 16
@@ -84,8 +84,7 @@ def load_key(path: Path) -> RecordKey:
         IntegrityError: it holds something else.
     """
     try:
-        with open_regular(path) as file:
-            content = file.read(128).decode("ascii", "replace")
+        content = path.read_bytes()[:128].decode("ascii", "replace")
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise UsageError(f"{label(path)}: {reason}; name a readable key file, or leave out --record-key") from None

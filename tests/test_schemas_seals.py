@@ -34,7 +34,6 @@ from schemas.seals import (
 )
 from schemas.toml import read_toml
 from scoring.lexicons import read_lexicon
-from sharding.identity import load_key
 
 SECRET = b"synthetic note: chest pain since Monday"
 
@@ -311,7 +310,7 @@ def read_terms(path: Path) -> object:
     return read_lexicon(str(path))
 
 
-@pytest.mark.parametrize("read", [seal_file, read_policy, load_key, head_of, read_terms])
+@pytest.mark.parametrize("read", [seal_file, read_policy, head_of, read_terms])
 def test_a_pipe_in_place_of_a_file_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
     """What would hold a reader for ever ends with one line at once."""
     os.mkfifo(tmp_path / "pipe")
