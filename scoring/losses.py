@@ -7,10 +7,14 @@ The head runs in fp32 on chunks of one size for each tile shape (the last one fi
 ``HEAD_SLICE`` vocabulary entries, so its kernels see the same shapes whatever the tile holds, ``[C, S]`` is the largest
 buffer there is, and it stays in the cache. Log-sum-exp is put together from the slices' (largest, sum) pairs in
 fp64, always in the same order.
+
+Where weights and hidden states are bf16 numbers, a processor's bf16 units take their products exactly, as fp32 units
+would, and add them up in fp32; so the head's logits are fp32 there too, at the speed of bf16.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from scoring.kernels import linear, packed
+from scoring.kernels import fp32_sums_of_bf16_products, linear, packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -37,6 +41,7 @@ class Head:
         multiplier: Logits are multiplied by it first (Cohere's ``logit_scale``).
         divisor: Logits are divided by it first (Granite's ``logits_scaling``).
         softcap: ``softcap * tanh(logits / softcap)`` (Gemma 2's ``final_logit_softcapping``).
+        is_bf16: Each weight is a bf16 number.
     """
 
     weight_VD: Tensor  # noqa: N815 - shape letters
@@ -44,11 +49,18 @@ class Head:
     multiplier: float | None = None
     divisor: float | None = None
     softcap: float | None = None
+    is_bf16: bool = False
 
     @cached_property
     def slices(self) -> tuple[Tensor, ...]:
-        """The weight by ``HEAD_SLICE`` entries, laid out for the products."""
+        """The weight by ``HEAD_SLICE`` entries, laid out for fp32 products."""
         return tuple(map(packed, torch.split(self.weight_VD, HEAD_SLICE)))
+
+    @cached_property
+    def bf16_slices(self) -> tuple[Tensor, ...]:
+        """As ``slices``, laid out for products of bf16 numbers."""
+        with fp32_sums_of_bf16_products():
+            return tuple(map(packed, torch.split(self.weight_VD, HEAD_SLICE)))
 
 
 def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
@@ -65,6 +77,7 @@ def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
         multiplier=getattr(config, "logit_scale", None),
         divisor=getattr(config, "logits_scaling", None) if divides else None,
         softcap=getattr(config, "final_logit_softcapping", None),
+        is_bf16=dict(projection.named_parameters(recurse=False))["weight"].dtype == torch.bfloat16,
     )
 
 
@@ -91,14 +104,17 @@ def token_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, *, chunk: int
     """
     num_positions = hidden_ND.shape[0]
     parts = []
-    with torch.autocast(hidden_ND.device.type, enabled=False):
+    is_exact_in_bf16 = head.is_bf16 and hidden_ND.dtype == torch.bfloat16 and hidden_ND.device.type == "cpu"
+    products = fp32_sums_of_bf16_products() if is_exact_in_bf16 else contextlib.nullcontext()
+    slices = head.bf16_slices if is_exact_in_bf16 else head.slices
+    with torch.autocast(hidden_ND.device.type, enabled=False), products:
         for start in range(0, num_positions, chunk):
             stop = min(start + chunk, num_positions)
-            parts.append(_chunk_losses(hidden_ND[start:stop], head, targets_N[start:stop], chunk))
+            parts.append(_chunk_losses(hidden_ND[start:stop], head, slices, targets_N[start:stop], chunk))
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
 
-def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int) -> Tensor:
+def _chunk_losses(hidden_ND: Tensor, head: Head, slices: tuple[Tensor, ...], targets_N: Tensor, chunk: int) -> Tensor:
     num_positions = hidden_ND.shape[0]
     hidden_CD = hidden_ND.new_zeros((chunk, hidden_ND.shape[1]), dtype=head.weight_VD.dtype)
     hidden_CD[:num_positions] = hidden_ND
@@ -106,7 +122,7 @@ def _chunk_losses(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int) 
     targets_C1[:num_positions, 0] = targets_N
     target_logits_C1 = hidden_CD.new_zeros((chunk, 1))
     largest, sums = [], []
-    for number, weight_SD in enumerate(head.slices):
+    for number, weight_SD in enumerate(slices):
         first, size = number * HEAD_SLICE, weight_SD.shape[0]
         bias_S = None if head.bias_V is None else head.bias_V[first : first + size]
         logits_CS = linear(hidden_CD, weight_SD, bias_S)

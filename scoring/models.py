@@ -17,7 +17,7 @@ from scoring.attention import use_blocked_attention
 from scoring.checkpoints import Checkpoint
 from scoring.devices import is_out_of_memory
 from scoring.gguf import build_tokenizer, read_vocabulary
-from scoring.kernels import has_onednn, pack_projections
+from scoring.kernels import fuse_gated_mlps, has_onednn, pack_projections
 from scoring.losses import Head, make_head
 from scoring.precision import DTYPES, copied, products_in, require_computable, require_precision
 from scoring.tokens import Encoder, make_encoder
@@ -166,6 +166,7 @@ def _loaded(model: PreTrainedModel, precision: Precision, head: Head | None = No
     on_cpu = loaded.head.weight_VD.device.type == "cpu"
     if precision != "mixed" and on_cpu and not loaded.has_experts and has_onednn():
         pack_projections(model.base_model)
+        fuse_gated_mlps(model.base_model)
     require_computable(loaded.hidden, precision, loaded.head.weight_VD.device)
     return loaded
 

@@ -213,3 +213,16 @@ def test_tv_logits() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK_PROGRAM], capture_output=True, text=True, check=True)
 
     assert int(done.stdout) < 2 << 30
+
+
+@pytest.mark.parametrize("hidden_dtype", [torch.bfloat16, torch.float32])
+def test_a_bf16_head_is_as_exact_as_fp32(hidden_dtype: torch.dtype) -> None:
+    """Its weights are bf16 numbers; hidden states that are none are multiplied as fp32 all the same."""
+    hidden_ND, weight_VD, targets_N = made(40, 700, 96, seed=21)
+    head = Head(weight_VD.bfloat16().float(), is_bf16=True)
+    hidden_ND = (hidden_ND / 8).to(hidden_dtype)  # logits of a few units, as models have them
+
+    losses_N = token_losses(hidden_ND, head, targets_N)
+
+    expected_N = exact(hidden_ND.float(), head, targets_N)
+    assert (losses_N - expected_N).abs().max().item() < 1e-5

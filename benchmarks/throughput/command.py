@@ -17,6 +17,7 @@ from benchmarks.throughput.table import as_json, table_lines
 from benchmarks.throughput.values import BATCH_SIZES, PRECISIONS, Precision, Task
 from schemas.console import NamedPath, emit, notice
 from schemas.errors import UsageError
+from scoring.config import TILE_TOKENS
 
 CONTENDERS = ("ours", "harness", "plain", "limit")
 PARTS = ("race", "dedup", "ranks")
@@ -42,6 +43,7 @@ EXISTING = NamedPath(exists=True, path_type=Path)
 @click.option("--threads", type=click.IntRange(1), default=2, help="Compute threads of the race and of dedup.")
 @click.option("--repeats", type=click.IntRange(1), default=3, help="Turns; dedup, on all notes, takes one.")
 @click.option("--max-length", type=click.IntRange(2), help="Positions of a window.  [default: the model's, ≤ 2048]")
+@click.option("--tile-tokens", type=click.IntRange(16), default=TILE_TOKENS, help="Tokens of our tiles.")
 @click.option("--json", "as_object", is_flag=True, help="Print one JSON object on stdout.")
 def cli(*, work: Path, precisions: Sequence[Precision], as_object: bool, **options: Any) -> None:
     """Race ours against the harness and a plain loop, and measure dedup, ranks, start-up and overhead."""
@@ -94,6 +96,7 @@ def _field(place: Place, options: dict[str, Any]) -> tuple[Field, Field]:
         prefix_id=prepared["prefix_id"],
         outcome="",
         launched_at=0.0,
+        tile_tokens=options["tile_tokens"],
         build=str(build(place, place.work / "notes.parquet", "race", columns=MADE_COLUMNS)),
     )
     contenders = [name for name in CONTENDERS if name in options["contenders"]]
@@ -133,4 +136,5 @@ def _setup(where: Field, options: dict[str, Any]) -> dict[str, Any]:
         "records": options["records"],
         "repeats": where.repeats,
         "threads": where.task.threads,
+        "tile_tokens": where.task.tile_tokens,
     }

@@ -67,6 +67,7 @@ def measured(task: Task, identity: Any) -> Outcome:
         device="cpu",
         threads_per_rank=task.threads,
         dedup=task.dedup,
+        tile_tokens=task.tile_tokens,
     )
     with clocked() as clock:
         manifest = run_rank(build, run, settings, identity=identity, access=access)

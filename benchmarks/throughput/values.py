@@ -30,6 +30,7 @@ class Task:
         build: Corpus that ours scores.
         run: Run folder of ours.
         dedup: Whether ours computes equal notes once.
+        tile_tokens: Tokens of our tiles.
         compared: Whether the losses of the single notes are wanted.
     """
 
@@ -45,6 +46,7 @@ class Task:
     build: str = ""
     run: str = ""
     dedup: bool = False
+    tile_tokens: int = 512
     compared: bool = True
 
 
