@@ -85,3 +85,17 @@ def _require_closed(status: os.stat_result, path: Path, what: str) -> None:
         )
     if status.st_uid not in (os.geteuid(), 0):
         raise UsageError(f"{label(path)}: belongs to another user; a {what} must be its user's own")
+
+
+def require_closed_folder(folder: Path, *, what: str) -> None:
+    """Nobody else can put another file into a folder in place of one that is closed.
+
+    Raises:
+        UsageError: others may write to it. In a folder with the sticky bit they cannot replace what is not theirs.
+    """
+    try:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+    except OSError:
+        return  # told by whoever opens what is in it
+    if mode & 0o022 and not mode & stat.S_ISVTX:
+        raise UsageError(f"{label(folder)}: mode is {mode:04o}, others may write to this {what} folder; set 0700")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from schemas.closed import CLOSED_FILE, make_closed, read_closed
+from schemas.closed import CLOSED_FILE, make_closed, read_closed, require_closed_folder
 from schemas.documents import Document, Value, document_bytes, parse_document
 from schemas.errors import AccessDeniedError, IntegrityError, UsageError
 from schemas.keys import KEK_ID, KEY_BYTES
@@ -84,9 +84,10 @@ def read_keyring(path: Path) -> Keyring:
 
     Raises:
         AccessDeniedError: there is none, or it cannot be opened.
-        UsageError: it is a link or no file, others may read or write it, or it is another user's.
+        UsageError: it is a link or no file, others may read or write it or its folder, or it is another user's.
         IntegrityError: it is damaged, or another principal's than its name says.
     """
+    require_closed_folder(path.parent, what="keyring")
     content = read_closed(
         path,
         what="keyring",

@@ -61,6 +61,8 @@ def fitting_menu(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit 
         UsageError: the longest row alone takes more than the limit.
     """
     if limit is not None:
+        # Weights are laid out, and rounded, at their first use: they are no tile's memory.
+        _run_full_tile(_resized(menu, 1), compute_of(_resized(menu, 1)), menu.lengths[0])
         _require_room_for_one_row(menu, compute_of, limit)
     fitting = menu
     while not _fits(fitting, compute_of, limit):

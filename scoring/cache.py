@@ -32,7 +32,7 @@ from schemas.build_keys import shard_context
 from schemas.canonical import canonical_json
 from schemas.ciphers import derived_key, opened_content, sealed_content
 from schemas.documents import Document, read_document, write_document
-from schemas.errors import AccessDeniedError, IntegrityError, UsageError
+from schemas.errors import AccessDeniedError, IntegrityError, TemporaryError, UsageError
 from schemas.folders import Build
 from schemas.keys import WrappedKey
 from schemas.parts import part_columns
@@ -95,14 +95,16 @@ def method_id_of(fingerprint: dict[str, object]) -> str:
     return "m-" + hashlib.sha256(canonical_json(method)).hexdigest()[:16]
 
 
-def require_cache_folder(cache: Path, build: Build) -> None:
+def require_cache_folder(cache: Path, build: Build, run: Path) -> None:
     """The cache can be made where it is wanted.
 
     Raises:
-        UsageError: it is inside a build, or is no folder.
+        UsageError: it is inside a build or a run, or is no folder.
     """
     if cache.resolve().is_relative_to(build.folder.resolve()):
         raise UsageError(f"{label(cache)}: inside a build, which is sealed; name a folder beside it with --cache")
+    if cache.resolve().is_relative_to(run.resolve()):
+        raise UsageError(f"{label(cache)}: inside the run's own folder; name a folder beside it with --cache")
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -127,6 +129,7 @@ class ScoreCache:
     access: Access | None
     parts: tuple[str, ...] = ()
     _known: dict[str, dict[bytes, SequenceScore]] = field(default_factory=dict)
+    _is_failing: bool = False
     _unwritten: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
     def find(self, key: SequenceKey) -> SequenceScore | None:
@@ -137,7 +140,7 @@ class ScoreCache:
 
     def keep(self, key: SequenceKey, score: SequenceScore) -> None:
         """Take a new score along; what is not finite is computed again every time."""
-        if score.status != STATUS_SCORED or score.loss_nats is None:
+        if self._is_failing or score.status != STATUS_SCORED or score.loss_nats is None:
             return
         unwritten = self._unwritten[key.department]
         unwritten.append((key.digest, score.loss_nats, score.num_tokens, score.num_windows, *chain(*score.parts)))
@@ -182,7 +185,17 @@ class ScoreCache:
         return _parsed(content, path, segment_schema(self.parts))
 
     def _write(self, code: str) -> None:
+        """Publish a department's new scores; a cache that cannot be written to costs time later, never the run."""
         entries = self._unwritten.pop(code)
+        if self._is_failing:
+            return
+        try:
+            self._publish(code, entries)
+        except (TemporaryError, UsageError) as error:
+            self._is_failing = True
+            logger.warning("the cache is written to no more: %s", error)
+
+    def _publish(self, code: str, entries: list[Entry]) -> None:
         schema = segment_schema(self.parts)
         columns = [pa.array([entry[at] for entry in entries], item.type) for at, item in enumerate(schema)]
         sink = io.BytesIO()

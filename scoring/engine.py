@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from schemas.errors import IntegrityError
 from schemas.partials import BlockKey
 from schemas.precision import REDUCED, Precision
 from schemas.tables import STATUS_NO_TOKENS, STATUS_SCORED
@@ -124,6 +125,8 @@ class OpenBlock:
     def finished(self) -> list[RecordResult]:
         """All results, those that were scored with the loss of their check."""
         results = [result for result in self.results if result is not None]
+        if len(results) != len(self.results):
+            raise IntegrityError("block: handed out before all its records are done; report this as a bug")
         for index, loss_nats in self.checks.items():
             if results[index].status == STATUS_SCORED:
                 results[index] = replace(results[index], check_loss_nats=loss_nats)

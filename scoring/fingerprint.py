@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from scoring.lanes import LaneTests
     from scoring.models import LoadedModel
 
+# Raised with each change of this program by which some loss gets other bits: an old cache or a half-done run would mix.
+NUMERICS = 2
 LIBRARIES = ("numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
 GGUF_LIBRARIES = ("accelerate", "gguf")
 
@@ -57,8 +59,19 @@ def model_part(checkpoint: Checkpoint, model: LoadedModel) -> dict[str, Any]:
         "files_sha256": checkpoint.weight_digests(),
         "format": checkpoint.kind,
         "num_parameters": model.num_parameters,
-        "quantization": "none",
+        "quantization": _quantization(checkpoint, model),
     }
+
+
+def _quantization(checkpoint: Checkpoint, model: LoadedModel) -> str:
+    """How the stored weights are coded, in whatever precision they are computed then."""
+    config = getattr(model.model.config, "quantization_config", None)
+    if checkpoint.kind == "gguf":
+        return "gguf, dequantised at load"
+    if config is None:
+        return "none"
+    method = config.get("quant_method") if isinstance(config, dict) else getattr(config, "quant_method", None)
+    return str(getattr(method, "value", method))
 
 
 def tokenizer_part(checkpoint: Checkpoint, encoder: Encoder, settings: ScoringSettings) -> dict[str, Any]:
@@ -83,6 +96,7 @@ def compute_part(
         "head_chunk": HEAD_CHUNK,
         "head_slice": HEAD_SLICE,
         "max_length": windowing.max_length,
+        "numerics": NUMERICS,
         "precision": bands_text(settings.precision),
         **check_part(settings),
         "stride": windowing.stride,
@@ -117,6 +131,7 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
     checkpoint, split = locate(settings.model, settings.tokenizer), open_split(settings)
     compute, device, tokenizer = found["compute"], found["device"], found["tokenizer"]
     agrees = {
+        "numerics": compute.get("numerics") == NUMERICS,
         "build": found["build"] == build_part(build, settings.limit_blocks),
         "context": settings.context == compute.get("context", "none"),
         "device": settings.device == "auto" or device["class"].startswith(settings.device),

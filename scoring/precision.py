@@ -34,14 +34,16 @@ TF32_CAPABILITY = (8, 0)
 def products_in(precision: Precision, device: torch.device) -> Iterator[None]:
     """Products of a backbone as the precision has them; inside of another such context too."""
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "mixed"):
-        if precision != "tf32":
+        if device.type != "cuda":
             yield
             return
-        torch.set_float32_matmul_precision("high")
+        # Each lane says its own, whatever lane's context surrounds it.
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision("highest")
+            torch.set_float32_matmul_precision(before)
 
 
 def require_precision(precision: Precision, device: torch.device) -> None:

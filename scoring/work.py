@@ -43,7 +43,7 @@ def recall_of(settings: ScoringSettings, build: Build, session: Session, rank: R
         return None  # an equal note of another block has other bits
     if settings.cache is None:
         return Recall() if settings.dedup else None
-    require_cache_folder(settings.cache, build)
+    require_cache_folder(settings.cache, build, rank.folder)
     method_id, parts = method_id_of(session.fingerprint), tuple(session.parts)
     return Recall(cache=ScoreCache(settings.cache, build, method_id, rank.access, parts))
 

@@ -72,7 +72,7 @@ def init(corpus: Path, *, policy: Path | None, service: Path | None, **options: 
 def grant(corpus: Path, *, grantee: str, score: tuple[str, ...], name_at_service: str | None, **options: Any) -> None:
     """Let a principal do more, and write its keyring: FOLDER/GRANTEE.json, for that principal alone."""
     from schemas.granting import carry_out, codes_of, one_administrator, read_corpus_policy, require_administrator
-    from schemas.policy import Grant
+    from schemas.policy import EVERY, Grant
 
     source = _begin(corpus, options)
     scored = _codes(corpus, score)
@@ -83,7 +83,10 @@ def grant(corpus: Path, *, grantee: str, score: tuple[str, ...], name_at_service
         rights = {name: getattr(before, name) or options[name] for name in RIGHTS}
         scores = (*before.score, *scored)
         after = Grant(score=scores, grantee=name_at_service or before.grantee, **rights)
-        carry_out(corpus, source, _with(policy, grantee, after), codes_of(corpus, source))
+        codes = codes_of(corpus, source)
+        for code in sorted(set(scored) - {EVERY, *codes, *before.score}):
+            notice(f"department {code}: nothing has it yet; if its name was misspelt: keys revoke {grantee} --score …")
+        carry_out(corpus, source, _with(policy, grantee, after), codes)
     _show(corpus, source, "granted", options)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.access import Access
-from schemas.errors import UsageError
+from schemas.errors import TemporaryError, UsageError
 from schemas.folders import Build, open_build
 from schemas.partials import list_partials
 from schemas.tables import STATUS_NON_FINITE, STATUS_SCORED
@@ -166,6 +166,32 @@ def test_a_cache_is_no_part_of_a_build(build: MadeBuild, tmp_path: Path) -> None
     opened = open_build(build.corpus)
     (tmp_path / "file").write_text("")
 
-    for path, reason in ((opened.folder / "cache", "inside a build"), (tmp_path / "file", "cannot be made")):
+    run = tmp_path / "run"
+    places = [
+        (opened.folder / "cache", "inside a build"),
+        (tmp_path / "file", "cannot be made"),
+        (run / "c", "the run"),
+    ]
+    for path, reason in places:
         with pytest.raises(UsageError, match=reason):
-            require_cache_folder(path, opened)
+            require_cache_folder(path, opened, run)
+
+
+def test_a_cache_that_cannot_be_written_to_costs_no_run(
+    build: MadeBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning says that nothing more is kept, and what ended the run meanwhile stays what is told."""
+
+    def full(*_: object) -> None:
+        raise TemporaryError("disk: full; make room")
+
+    monkeypatch.setattr("scoring.cache.write_document", full)
+    opened = open_build(build.corpus)
+    cache = cache_of(tmp_path, opened)
+
+    for _ in range(2):
+        for key in keys_of(opened, 4):
+            cache.keep(key, SequenceScore(STATUS_SCORED, 1.0, 1, 1))
+        cache.flush()
+
+    assert caplog.text.count("the cache is written to no more: disk: full") == 1

@@ -95,6 +95,33 @@ def test_the_list_names_who_signed_the_policy(corpus: Path, capsys: pytest.Captu
     assert by_second["public_key"] == by_second["public_keys"]["second"]
 
 
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o770, True), (0o702, True), (0o755, False), (0o1777, False)])
+def test_a_keyring_in_a_folder_that_others_may_write_to_is_refused(
+    mode: int, is_refused: bool, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They could put another in its place, but where the sticky bit keeps what is not theirs."""
+    keyrings_of(corpus).chmod(mode)
+
+    outcome = keys(corpus, ["list"], capsys)
+
+    if is_refused:
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert f"mode is {mode:04o}, others may write to this keyring folder; set 0700" in outcome.err
+    else:
+        assert outcome.code == 0
+
+
+@pytest.mark.parametrize(("code", "is_told"), [(CODES[1], False), ("d-00000000000c", True)])
+def test_a_grant_of_a_department_that_nothing_has_is_told(
+    code: str, is_told: bool, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt name becomes a code like any other; grants before the first build are wanted all the same."""
+    outcome = keys(corpus, ["grant", "node", "--score", code], capsys)
+
+    assert outcome.code == 0
+    assert (f"department {code}: nothing has it yet" in outcome.err) == is_told
+
+
 def test_a_lost_keyring_is_revoked_and_granted_anew(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Until its principal is revoked, no other keyring is changed in its absence."""
     seed = seeds_of(corpus)["node"]
