@@ -10,6 +10,8 @@ from scoring.rates import RATE_SECONDS
 
 # A rank at work writes every few seconds, after a tile; one that waits, while it waits.
 SILENT_SECONDS = 60.0
+# One that starts reads, digests and lays out weights without a word.
+STARTING_SECONDS = 600.0
 # How long a launch that has failed on every rank may take to be started again by torchrun.
 RESTART_SECONDS = 20.0
 
@@ -24,7 +26,8 @@ class Vitals:
         tokens_per_second: Computed tokens; None before there are any.
         is_of_last_minute: Of the last minute, else since the rank began to score.
         eta_seconds: Until its blocks are scored, by the build's estimates; None where nothing tells.
-        is_silent: It has not ended, and has not written for a minute: lost, hung, or in a very long step.
+        is_silent: It has not ended, and has not written for a minute, or for ten while it starts: lost, hung, or in a
+            very long step.
     """
 
     status: RankStatus
@@ -38,6 +41,7 @@ class Vitals:
 def vitals_of(status: RankStatus, *, now: float) -> Vitals:
     """Judge a status; ``now`` is UTC seconds since the epoch."""
     age = max(0.0, now - status.updated_at)
+    patience = STARTING_SECONDS if status.state == "starting" else SILENT_SECONDS
     rate = status.num_recent_tokens / status.recent_seconds if status.recent_seconds else 0.0
     return Vitals(
         status=status,
@@ -45,7 +49,7 @@ def vitals_of(status: RankStatus, *, now: float) -> Vitals:
         tokens_per_second=rate or None,
         is_of_last_minute=status.recent_seconds >= RATE_SECONDS,
         eta_seconds=_eta(status, rate, age),
-        is_silent=status.exit_code is None and age > SILENT_SECONDS,
+        is_silent=status.exit_code is None and age > patience,
     )
 
 

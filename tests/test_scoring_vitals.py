@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.manifests import RankStatus
 from scoring.rates import RATE_SECONDS, RecentRate
-from scoring.vitals import RESTART_SECONDS, SILENT_SECONDS, is_over, vitals_line, vitals_of
+from scoring.vitals import RESTART_SECONDS, SILENT_SECONDS, STARTING_SECONDS, is_over, vitals_line, vitals_of
 
 NOW = 10_000.0
 
@@ -106,6 +106,12 @@ def test_a_rank_that_does_not_write_is_silent() -> None:
     assert "SILENT for 90 s" in vitals_line(silent)
     assert vitals_line(ended).endswith("last heartbeat 90 s ago, exit code 75: disk full")
     assert ahead.age_seconds == 0
+
+
+@pytest.mark.parametrize(("age", "expected"), [(STARTING_SECONDS - 1, False), (STARTING_SECONDS + 1, True)])
+def test_a_rank_that_loads_for_minutes_is_not_silent(age: float, expected: bool) -> None:
+    """A large model takes long to read, and nothing can be written meanwhile."""
+    assert vitals_of(status_of(state="starting", updated_at=NOW - age), now=NOW).is_silent == expected
 
 
 @pytest.mark.parametrize(
