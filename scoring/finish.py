@@ -46,7 +46,7 @@ def finish(run: Path, plane: ControlPlane, ledger: RankLedger, *, run_id: str, m
     skipped = {status: sum(part[status] for _, part, _ in ledgers) for status in ledger.skipped}
     parts = reduce(merge_parts, (part for _, _, part in ledgers))
     _check_parts(total, parts)
-    _check_quarantine(total, skipped, max_quarantined)
+    require_few_quarantined(total.num_records, skipped, max_quarantined)
     entries = [entry for part, _, _ in ledgers for entry in part]
     # One rank reads and writes: on a shared file system the others might not yet see what it has written.
     leads = plane.identity.rank == 0
@@ -93,9 +93,14 @@ def _check_parts(total: Tally, parts: Mapping[str, PartTally]) -> None:
             raise IntegrityError(f"totals: parts by {kind} do not add up to the whole; report this as a bug")
 
 
-def _check_quarantine(total: Tally, skipped: dict[str, int], max_quarantined: float) -> None:
-    num_quarantined = skipped[STATUS_NON_FINITE]
-    num_records = total.num_records + sum(skipped.values())
+def require_few_quarantined(num_scored: int, skipped: Mapping[str, int], max_quarantined: float) -> None:
+    """The share of records with a non-finite loss is tolerated.
+
+    Raises:
+        DataError: it is not.
+    """
+    num_quarantined = skipped.get(STATUS_NON_FINITE, 0)
+    num_records = num_scored + sum(skipped.values())
     if num_quarantined > max_quarantined * num_records:
         raise DataError(
             f"{num_quarantined} of {num_records} records have a NaN or infinite loss, at most {max_quarantined:g} of "

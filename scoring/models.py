@@ -23,7 +23,7 @@ from scoring.precision import DTYPES, copied, products_in, require_computable, r
 from scoring.tokens import Encoder, make_encoder
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     from schemas.precision import Precision
     from scoring.config import PrefixPolicy
@@ -159,7 +159,7 @@ def _loaded(model: PreTrainedModel, precision: Precision, head: Head | None = No
         precision=precision,
         max_positions=getattr(config, "max_position_embeddings", None),
         attention=str(config._attn_implementation),
-        has_experts=any(getattr(config, name, None) for name in EXPERT_COUNTS),
+        has_experts=has_experts(config),
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
     # In autocast torch casts a projection by itself; experts read their weights past the modules.
@@ -169,6 +169,14 @@ def _loaded(model: PreTrainedModel, precision: Precision, head: Head | None = No
         fuse_gated_mlps(model.base_model)
     require_computable(loaded.hidden, precision, loaded.head.weight_VD.device)
     return loaded
+
+
+def has_experts(config: PreTrainedConfig) -> bool:
+    """Whether a model is a mixture of experts; some families say so in a part of their configuration (DBRX)."""
+    from transformers import PreTrainedConfig
+
+    parts = [config, *(part for part in vars(config).values() if isinstance(part, PreTrainedConfig))]
+    return any(getattr(part, name, None) for part in parts for name in EXPERT_COUNTS)
 
 
 def _from_pretrained(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from schemas.access import Access
 from schemas.audit_events import Action, Outcome
@@ -11,6 +13,8 @@ from schemas.audit_logs import rank_log
 from scoring.assignment import RankIdentity
 from scoring.status import StatusFile
 from scoring.sync import ControlPlane
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(slots=True)
@@ -42,6 +46,12 @@ class Rank:
         """Tell the other ranks and people that this one makes progress; cheap enough for every tile."""
         self.plane.beat()
         self.status.refresh()
+
+    def shown_alive(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
+        """The items, with a sign of life before each."""
+        for item in items:
+            self.show_life()
+            yield item
 
     def audited(self, action: Action, what: str, outcome: Outcome) -> None:
         """Note an event in the rank's log; without a principal nobody could be named."""

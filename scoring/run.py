@@ -32,7 +32,7 @@ from scoring.devices import default_threads
 from scoring.drift import agree_on_drift, drifted, require_small_drift
 from scoring.fallback import fallback_of, remove_partials, resumed_bands, settings_after
 from scoring.fingerprint import differing_parts, differing_requests
-from scoring.finish import finish, seal_run
+from scoring.finish import finish, require_few_quarantined, seal_run
 from scoring.pinning import allowed_cores, bound_to, by_nearness, cores_for
 from scoring.publish import Publisher
 from scoring.rank import Rank
@@ -119,7 +119,7 @@ def finished_run(
 
     Raises:
         UsageError: the folder holds a complete run of another build, model, tokenizer or setting.
-        DataError: a precision drifts more than these settings allow.
+        DataError: a precision drifts more, or more records are quarantined, than these settings allow.
     """
     if not (run / COMPLETE_FILE).is_file():
         return None
@@ -139,6 +139,7 @@ def finished_run(
     except IntegrityError:
         logger.warning("a sealed run is damaged; its broken blocks will be scored again: %s", run)
         return None
+    require_few_quarantined(manifest.totals.num_records, manifest.totals.skipped, settings.max_quarantined)
     if settings.on_drift == "fail":
         require_small_drift(manifest.drift, limit=settings.max_drift)
     return None if drifted(manifest.drift, settings.max_drift) else manifest
@@ -203,7 +204,8 @@ def _resume(
     [found, *_] = rank.plane.gather("listed", listed)
     share = share_of(found, rank.identity.rank, readers)
     policy, parts = session.policy, session.parts
-    ledger, sound = take_over(rank.folder, share, run_id=session.run_id, build=build, policy=policy, parts=parts)
+    shown = rank.shown_alive(share)
+    ledger, sound = take_over(rank.folder, shown, run_id=session.run_id, build=build, policy=policy, parts=parts)
     done = {key for keys in rank.plane.gather("verified", sound) for key in keys}
     return ledger, {key: tokens for key, tokens in expected.items() if key not in done}
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scoring.checkpoints import locate
 from scoring.forward import make_tile_function
-from scoring.models import LoadedModel, load_model
+from scoring.models import LoadedModel, has_experts, load_model
 from scoring.tiles import Row, make_menu
 from tests.models import VOCAB_SIZE
 from tests.reference import window_losses
@@ -90,3 +91,19 @@ def test_a_shape_is_independent_of_the_head_chunks(llama: LoadedModel) -> None:
             found.append(compute(64, [*neighbours, probe])[-1].tolist())
 
     assert found == [found[0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (transformers.DbrxConfig(), True),
+        (transformers.MixtralConfig(), True),
+        (transformers.LlamaConfig(), False),
+    ],
+    ids=["in a part", "in itself", "none"],
+)
+def test_a_mixture_of_experts_is_known_by_its_configuration(
+    config: transformers.PreTrainedConfig, expected: bool
+) -> None:
+    """Wherever a family says how many experts there are: such a model has rows of its own."""
+    assert has_experts(config) == expected
