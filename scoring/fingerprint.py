@@ -19,8 +19,8 @@ from schemas.version import VERSION
 from scoring.checkpoints import Checkpoint, locate
 from scoring.config import ScoringSettings
 from scoring.context import separator_ids
-from scoring.engine import Windowing
 from scoring.losses import HEAD_CHUNK, HEAD_SLICE
+from scoring.method import Windowing
 from scoring.split import open_split, split_part
 from scoring.tiles import TileMenu
 from scoring.tokens import Encoder

@@ -18,10 +18,10 @@ from scoring.checkpoints import Checkpoint, locate
 from scoring.config import RESERVED_BYTES, ScoringSettings
 from scoring.context import EncounterContext
 from scoring.devices import choose_device, default_threads, device_class, set_up
-from scoring.engine import Lane, Method, Windowing
 from scoring.fingerprint import build_part, compute_part, library_versions, model_part, run_id_of, tokenizer_part
 from scoring.forward import make_tile_function
 from scoring.lanes import LaneTests
+from scoring.method import Lane, Method, Windowing
 from scoring.models import FALLBACK_MAX_LENGTH, LoadedModel, check_vocabulary, load_encoder, load_models
 from scoring.peaks import MemoryLimit
 from scoring.selftest import run_selftest

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from schemas.tables import STATUS_NON_FINITE, STATUS_SCORED
 from schemas.tally import ExactSum
-from scoring.engine import Lane, Method, PendingRow, RecordResult, Windowing, score_blocks
+from scoring.engine import PendingRow, RecordResult, score_blocks
+from scoring.method import Lane, Method, Windowing
 from scoring.summary import summary, summary_lines
 from scoring.tiles import Row, TileFunction, make_menu
 from scoring.windows import windows

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from schemas.partials import BlockKey
 from schemas.tables import STATUS_NO_SCORED_TOKENS, STATUS_NO_TOKENS, STATUS_NON_FINITE, STATUS_SCORED
-from scoring.engine import MAX_OPEN_BLOCKS, Lane, Method, RecordResult, Windowing, score_blocks
+from scoring.engine import MAX_OPEN_BLOCKS, RecordResult, score_blocks
+from scoring.method import Lane, Method, Windowing
 from scoring.recall import Recall
 from scoring.sequences import Remembered
 from scoring.session import Session
