@@ -23,6 +23,7 @@ from schemas.errors import (
     EXIT_USAGE,
     PipelineError,
     StoppedError,
+    TemporaryError,
     UsageError,
 )
 from schemas.logs import frames
@@ -62,7 +63,11 @@ class StatusFile:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Leave the outcome of the block in the file, whatever it is."""
+        """Leave the outcome of the block in the file, whatever it is.
+
+        Raises:
+            TemporaryError: memory ran out, wherever in the block.
+        """
         self.say("starting")
         try:
             yield
@@ -73,6 +78,12 @@ class StatusFile:
         except KeyboardInterrupt:
             self._last_words("stopped", "stopped by SIGINT", EXIT_SIGINT)
             raise
+        except MemoryError:
+            message = (
+                "out of memory beside the tiles; run it again with more memory, or fewer ranks a node"
+            )
+            self._last_words("failed", message, EXIT_TEMPORARY)
+            raise TemporaryError(message) from None
         except BaseException as error:  # panics of native libraries are no Exception
             self._last_words("failed", f"bug: {frames(error)}", EXIT_BUG)
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from schemas.documents import read_document
@@ -104,6 +105,17 @@ def test_a_bug_does_not_quote_what_it_worked_on(tmp_path: Path) -> None:
     [found] = read_statuses(tmp_path)
     assert (found.state, found.exit_code) == ("failed", 1)
     assert found.message.startswith("bug: ValueError at ")
+    assert "text of a note" not in found.message
+
+
+@pytest.mark.parametrize("kind", [MemoryError, pa.ArrowMemoryError])
+def test_a_rank_without_memory_may_be_run_again(kind: type[Exception], tmp_path: Path) -> None:
+    """Out of memory while reading, encoding or writing is 75, not a bug."""
+    with pytest.raises(TemporaryError, match="more memory"), StatusFile(tmp_path, 0, 1).reporting():
+        raise kind("text of a note")
+
+    [found] = read_statuses(tmp_path)
+    assert (found.state, found.exit_code) == ("failed", 75)
     assert "text of a note" not in found.message
 
 
