@@ -79,9 +79,7 @@ class StatusFile:
             self._last_words("stopped", "stopped by SIGINT", EXIT_SIGINT)
             raise
         except MemoryError:
-            message = (
-                "out of memory beside the tiles; run it again with more memory, or fewer ranks a node"
-            )
+            message = "out of memory beside the tiles; run it again with more memory, or fewer ranks a node"
             self._last_words("failed", message, EXIT_TEMPORARY)
             raise TemporaryError(message) from None
         except BaseException as error:  # panics of native libraries are no Exception

@@ -76,13 +76,10 @@ def completed(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows in which a value that some rows of a key tell, and none tells otherwise, stands in every row of that key.
 
     For what is true of a key at all times, such as of a person: rows that complete each other become equal, and those
-    that contradict each other differ in what they contradict each other in alone.
+    that contradict each other differ in what they contradict each other in alone, and tell something of it each.
     """
     names = [name for name in frame.columns if name != KEY]
-    least, most = ({name: getattr(pl.col(name), of)().over(KEY) for name in names} for of in ("min", "max"))
-    return frame.with_columns(
-        pl.when(least[name] == most[name]).then(most[name]).otherwise(name).alias(name) for name in names
-    )
+    return frame.with_columns(pl.coalesce(name, pl.col(name).min().over(KEY)).alias(name) for name in names)
 
 
 def completed_lookup(frame: pl.DataFrame) -> pa.Table:
