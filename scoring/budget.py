@@ -61,8 +61,6 @@ def fitting_menu(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit 
         UsageError: the longest row alone takes more than the limit.
     """
     if limit is not None:
-        # Weights are laid out, and rounded, at their first use: they are no tile's memory.
-        _run_full_tile(_resized(menu, 1), compute_of(_resized(menu, 1)), menu.lengths[0])
         _require_room_for_one_row(menu, compute_of, limit)
     fitting = menu
     while not _fits(fitting, compute_of, limit):
@@ -96,8 +94,12 @@ def _fits(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit | None)
 
 
 def _require_room_for_one_row(menu: TileMenu, compute_of: TileFunctionOf, limit: MemoryLimit) -> None:
-    single, length, meter = _resized(menu, 1), menu.lengths[-1], limit.measure()
-    _run_full_tile(single, compute_of(single), length)
+    single, length = _resized(menu, 1), menu.lengths[-1]
+    compute = compute_of(single)
+    # Weights are laid out, and rounded, at their first use: they are no tile's memory.
+    _run_full_tile(single, compute, menu.lengths[0])
+    meter = limit.measure()
+    _run_full_tile(single, compute, length)
     if meter.is_over:
         raise UsageError(
             f"memory_budget: a row of {length} tokens takes {meter.num_used()} bytes, {limit.num_bytes} are left to "

@@ -131,13 +131,13 @@ def differing_requests(found: dict[str, Any], settings: ScoringSettings, build: 
     checkpoint, split = locate(settings.model, settings.tokenizer), open_split(settings)
     compute, device, tokenizer = found["compute"], found["device"], found["tokenizer"]
     agrees = {
-        "numerics": compute.get("numerics") == NUMERICS,
         "build": found["build"] == build_part(build, settings.limit_blocks),
         "context": settings.context == compute.get("context", "none"),
         "device": settings.device == "auto" or device["class"].startswith(settings.device),
         "libraries": found["libraries"] == library_versions(checkpoint),
         "max_length": settings.max_length in (None, compute["max_length"]),
         "model": found["model"]["files_sha256"] == checkpoint.weight_digests(),
+        "numerics": compute.get("numerics") == NUMERICS,
         "precision": bands_text(settings.precision) == compute["precision"],
         "precision_check": check_part(settings).get("precision_check") == compute.get("precision_check"),
         "prefix": settings.prefix == tokenizer["prefix_policy"],

@@ -37,17 +37,17 @@ def make_tile_function(model: LoadedModel, menu: TileMenu) -> TileFunction:
             chunk = chunk_of(tokens_BT.size)
             nll_N: NDArray[np.float64] = token_losses(hidden_ND, model.head, targets_N, chunk=chunk).cpu().numpy()
         except (MemoryError, RuntimeError) as error:
-            if isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error):
+            if is_out_of_memory(error):
+                raise TemporaryError(
+                    f"tile of {tokens_BT.shape[0]} × {length} tokens: out of memory; lower --tile-tokens or "
+                    "--max-length in a new run folder, or run on a larger device"
+                ) from None
+            if isinstance(error, torch.AcceleratorError):
                 raise TemporaryError(
                     f"device {device.type}: lost in the midst of a tile; run the same command again, on another device "
                     "if it comes back no more"
                 ) from None
-            if not is_out_of_memory(error):
-                raise
-            raise TemporaryError(
-                f"tile of {tokens_BT.shape[0]} × {length} tokens: out of memory; lower --tile-tokens or --max-length "
-                "in a new run folder, or run on a larger device"
-            ) from None
+            raise
         return np.split(nll_N, np.cumsum([len(row.targets) for row in rows])[:-1])
 
     return compute

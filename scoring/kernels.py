@@ -53,6 +53,11 @@ def packed(weight_MD: Tensor) -> Tensor:
     return laid_out
 
 
+def is_laid_out(weight_MD: Tensor) -> bool:
+    """Whether oneDNN takes the products of a weight from ``packed``."""
+    return weight_MD.layout is torch._mkldnn  # type: ignore[attr-defined]  # the layout has no public name
+
+
 def linear(inputs_ND: Tensor, packed_MD: Tensor, bias_M: Tensor | None = None) -> Tensor:
     """``inputs @ weight.T + bias``, without gradients.
 
@@ -64,7 +69,7 @@ def linear(inputs_ND: Tensor, packed_MD: Tensor, bias_M: Tensor | None = None) -
     Returns:
         ``[..., M]``.
     """
-    if packed_MD.layout is not torch._mkldnn:  # type: ignore[attr-defined]  # the layout has no public name
+    if not is_laid_out(packed_MD):
         return torch.nn.functional.linear(inputs_ND, packed_MD, bias_M)
     # Of what is not contiguous oneDNN's slow reference kernels would take care.
     product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs_ND.contiguous(), packed_MD, bias_M, "none", [], "")
@@ -78,11 +83,6 @@ class PackedLinear(torch.nn.Module):
         super().__init__()
         self.packed_MD = packed(weight_MD)
         self.bias = None if bias_M is None else bias_M.detach()
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether oneDNN takes the products."""
-        return self.packed_MD.layout is torch._mkldnn  # type: ignore[attr-defined]  # no public name
 
     @property
     def weight(self) -> Tensor:
@@ -123,7 +123,7 @@ def fuse_gated_mlps(backbone: torch.nn.Module) -> None:
     for parent in list(backbone.modules()):
         for name, child in list(parent.named_children()):
             parts = [getattr(child, part, None) for part in ("gate_proj", "up_proj", "down_proj")]
-            projections = [part for part in parts if isinstance(part, PackedLinear) and part.is_packed]
+            projections = [part for part in parts if isinstance(part, PackedLinear) and is_laid_out(part.packed_MD)]
             if len(projections) == len(parts):
                 fused = GatedMLP(*projections)
                 if _is_same(child, fused):

@@ -65,10 +65,11 @@ class Head:
 
 def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
     """Read the head of a model; the self-test proves the reading against ``model(...).logits``."""
+    stored = dict(projection.named_parameters(recurse=False))
     parameters = {
         # fp32, and fp64 where the weights are.
         name: parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32))
-        for name, parameter in projection.named_parameters(recurse=False)
+        for name, parameter in stored.items()
     }
     divides = str(config.model_type).startswith("granite")
     return Head(
@@ -77,7 +78,7 @@ def make_head(projection: torch.nn.Module, config: PreTrainedConfig) -> Head:
         multiplier=getattr(config, "logit_scale", None),
         divisor=getattr(config, "logits_scaling", None) if divides else None,
         softcap=getattr(config, "final_logit_softcapping", None),
-        is_bf16=dict(projection.named_parameters(recurse=False))["weight"].dtype == torch.bfloat16,
+        is_bf16=stored["weight"].dtype == torch.bfloat16,
     )
 
 
